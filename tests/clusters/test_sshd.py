@@ -6,11 +6,13 @@ import sys
 
 import pytest
 
+from monarch_nb.job import SSHJob
 from tests.clusters.actors import Where, names
 from tests.clusters.namespaces import run
 from tests.clusters.networks import LAN
 from tests.clusters.offer import PORT
 from tests.source import ROOT
+from tests.support import describe_process, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -75,3 +77,37 @@ def test_hosts_are_started_and_reached_through_a_jump_host(
     assert actors.length.call(b"x" * 3_000_000).get(30).values() == [3_000_000] * 2
     hosts.shutdown().get(20)
     assert [each.wait(20) for each in started] == [0, 0]
+
+
+def test_a_job_has_its_hosts_by_ssh_also_where_only_ssh_leads_back(
+    front, behind, sshd, attach, monkeypatch
+):
+    """`behind` can reach this program through the connection of ssh alone."""
+    servers = sshd([front, behind])
+    job = SSHJob(sys.executable, ["-F", str(servers.config)], env={"FROM_THE_JOB": "yes"})
+    job.add_mesh("trainers", [front.name, behind.name])
+    actors = job.state(cached_path=None).trainers.spawn_procs().spawn("where", Where)
+    assert names(actors) == ["node1", "node2"]
+    assert actors.length.call(b"x" * 3_000_000).get(30).values() == [3_000_000] * 2
+    first, second = (actors.slice(hosts=each) for each in range(2))
+    assert first.machine_of.call_one(second).get(20) == "node2"
+    assert second.variable.call_one("FROM_THE_JOB").get(20) == "yes"
+    job.kill()
+    eventually(lambda: not any(map(joined, (front, behind))), 10.0)
+
+
+def test_a_host_that_ssh_does_not_reach_is_said_with_what_to_type(front, sshd, attach):
+    servers = sshd([front])
+    job = SSHJob(sys.executable, ["-F", str(servers.config)])
+    job.add_mesh("trainers", [front.name, "nowhere"])
+    hosts = job.state(cached_path=None).trainers
+    with pytest.raises(RuntimeError, match="nowhere did not join: ssh ended with code 255") as said:
+        hosts.initialized.get(30)
+    assert f"ssh -o BatchMode=yes -F {servers.config} nowhere true" in str(said.value)
+    job.kill()
+    eventually(lambda: not joined(front), 10.0)
+
+
+def joined(machine):
+    """Processes of ours on a machine; sshd goes on."""
+    return [pid for pid in machine.processes() if "monarch_nb" in describe_process(pid)]

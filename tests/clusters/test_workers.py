@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -42,6 +43,7 @@ def test_a_machine_that_is_gone_is_told_once_and_the_other_goes_on(
 ):
     told = []
     monkeypatch.setattr("monarch_nb.unhandled_fault_hook", told.append, raising=False)
+    monkeypatch.setenv("MONARCH_NB_OUTAGE_S", "3")
     both = machines(2)
     offer(both)
     actors = attach(both).spawn_procs().spawn("where", Where)
@@ -54,6 +56,29 @@ def test_a_machine_that_is_gone_is_told_once_and_the_other_goes_on(
     assert set(lost.value.ranks) == {1}
     assert names(here) == ["node1"]
     assert [each.crashed_ranks for each in told] == [[1]]
+
+
+@pytest.mark.fault
+def test_an_outage_of_3_s_loses_and_doubles_nothing(machines, attach):
+    both = machines(2)
+    offer(both)
+    actors = attach(both).spawn_procs(per_host={"gpus": 2}).spawn("where", Where)
+    names(actors)
+    asks, idle = (actors.slice(hosts=0, gpus=each) for each in range(2))
+    asked, counts = (actors.slice(hosts=1, gpus=each) for each in range(2))
+    assert asks.machine_of.call_one(asked).get(20) == "node2"
+    before = [counts.count.call_one() for _ in range(100)]
+    with both[1].cut_off():
+        cut = time.monotonic()
+        during = [counts.count.call_one() for _ in range(100)]
+        between = asks.machine_of.call_one(asked)  # over the link of the two machines
+        assert names(idle) == ["node1"]
+        with pytest.raises(TimeoutError):
+            during[-1].get(cut + 3.0 - time.monotonic())
+    back = time.monotonic()
+    assert [each.get(20) for each in before + during] == list(range(1, 201))
+    assert between.get(20) == "node2"
+    assert time.monotonic() - back < 5.0
 
 
 @pytest.mark.parametrize(
