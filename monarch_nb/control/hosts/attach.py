@@ -24,6 +24,7 @@ from monarch_nb.control.hosts.addresses import WorkerAddress
 from monarch_nb.control.hosts.agents import agent_of
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.host import guard
+from monarch_nb.host.interfaces import interface_of
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.rundir import new_run_dir
@@ -74,6 +75,7 @@ class HostWorker:
             else:
                 self._gateway.listen(bind, own, allowed, anywhere=True)
                 self.address = dial
+            self._interface = interface_of(self.address if bind is None else bind, dial)
         except BaseException:
             self.close()
             raise
@@ -99,8 +101,9 @@ class HostWorker:
         launcher = self._agent = LocalLauncher()
         path, config = str(self._run_dir.path), asdict(self._config)
         boot = AgentBoot(
-            path, agent_of(host), controller, os.getpid(), config, file_limit=self._file_limit
-        )
+            path, agent_of(host), controller, os.getpid(), config,
+            file_limit=self._file_limit, interface=self._interface,
+        )  # fmt: skip
         launcher.launch(boot)
         threading.Thread(
             target=self._watch, args=(launcher,), name="monarch-agent", daemon=True
