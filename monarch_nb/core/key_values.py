@@ -40,7 +40,7 @@ class KeyValues(Generic[W]):
 
     def set(self, keys: Sequence[str], values: Sequence[bytes]) -> list[Ended[W]]:
         """Raises `ValueError` where there are not as many values as keys."""
-        self._values.update(zip(keys, values, strict=True))
+        self._values.update(dict(zip(keys, values, strict=True)))  # all or nothing
         return self._came(keys)
 
     def add(self, key: str, amount: int) -> tuple[int, list[Ended[W]]]:

@@ -148,8 +148,10 @@ class Rank:
     def _end_wait(self) -> bool:
         return self.groups.interrupted()
 
-    def _group_of(self, ranks: Sequence[int], owner: str, timeout_s: float | None) -> object:
-        return self._axis_groups.of(ranks, owner, timeout_s)
+    def _group_of(
+        self, ranks: Sequence[int], owner: str = "", timeout: float | None = None
+    ) -> object:
+        return self._axis_groups.of(ranks, owner, timeout)
 
     def live(self) -> int:
         current.install(self.runtime)

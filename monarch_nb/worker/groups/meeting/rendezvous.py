@@ -151,11 +151,13 @@ def _wait_for_peers(
     # PyTorch would wait where no interrupt is seen, and for those that will never come too
     here = _here(rank)
     keys.put({here: Peer.myself(groups.proc.id).to_text().encode()})
+    keys.forget(_gave_up(rank))
     try:
         with groups.waiting(what) as wait:
             peers = _Meeting(groups, keys, place, ranks, wait).peers(limit_s)
     except BaseException:  # an interrupt too: who comes later is not to count on this rank
         keys.forget(here)
+        keys.put({_gave_up(rank): b""})
         raise
     keys.put({_MET: b""})
     place.processes.update(peers)
@@ -214,6 +216,9 @@ class _Meeting:
 
     def _too_late(self, limit_s: float) -> None:
         if missing := self._missing():
+            # others whose time was over at once have gone, and did come
+            by_key = {_gave_up(rank): rank for rank in missing}
+            missing = [by_key[key] for key in self._keys.missing(list(by_key))] or missing
             what = self._wait.what
             raise TimeoutError(
                 f"{_ranks(missing)} did not come to {what} within {dt.timedelta(seconds=limit_s)}"
@@ -233,6 +238,10 @@ class _Meeting:
 
 def _here(rank: int) -> str:
     return f"here-{rank}"
+
+
+def _gave_up(rank: int) -> str:
+    return f"gave-up-{rank}"
 
 
 def _missed(rank: int) -> str:
