@@ -144,9 +144,6 @@ class Waits(RuleBasedStateMachine):
         for keys, unless in self.waiting.values():
             assert not self.there.issuperset(keys)
             assert self.there.isdisjoint(unless)
-        if not self.waiting:
-            assert not self.store._waits, "nothing is kept for nobody"
-            assert not self.store._concerned
 
 
 TestWaits = Waits.TestCase

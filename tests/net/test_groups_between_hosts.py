@@ -15,6 +15,8 @@ from monarch_nb.control.cells import CellRun
 from monarch_nb.control.client import client
 from monarch_nb.control.hangs.collectives import Xray
 from monarch_nb.core.wire.messages.cells import Script
+from monarch_nb.core.wire.messages.groups import GetStandings
+from monarch_nb.process.futures import ask_all
 from monarch_nb.services.stores import Stores
 from monarch_nb.spmd import SPMDActor
 from tests import inside
@@ -52,6 +54,7 @@ class Hosts:
     def __init__(self, addresses):
         self.procs = attach_to_workers(workers=addresses).spawn_procs(per_host={"gpus": 2})
         self.procs.initialized.get(60)
+        self.xray = Xray(client().proc, client().supervision)
 
     def start(self, code: str, host: int | None = None) -> CellRun:
         """Run a cell on all ranks, or on those of one host."""
@@ -62,6 +65,14 @@ class Hosts:
         run = self.start(code, host)
         assert run.wait(WITHIN_S), run
         assert not errors(run)
+
+    def waits(self, what: str, *ranks: int) -> None:
+        """Return when these ranks wait for others in `what`."""
+
+        def seen() -> bool:
+            return all(what in each.what for each in self.xray.places(self.procs, ranks).values())
+
+        eventually(seen, WITHIN_S, f"{what} on {ranks}")
 
     @property
     def pids(self) -> list[int]:
@@ -133,7 +144,7 @@ def test_a_script_of_spmd_opens_no_port(two, tmp_path):
 
 def test_regroup_and_heal(two):
     two.ok("dist.barrier()")
-    done = Xray(client().proc, client().supervision).regroup(two.procs)
+    done = two.xray.regroup(two.procs)
     assert done.backend == "gloo"
     two.ok("dist.all_reduce(x); assert x.item() == 6")
     os.kill(two.pids[3], signal.SIGKILL)
@@ -147,8 +158,7 @@ def test_regroup_and_heal(two):
 def test_a_member_on_the_other_host_that_died_is_named(two):
     two.ok("g = mesh.group(); dist.barrier(group=g)")
     run = two.start("dist.barrier(group=g)", 0)
-    eventually(lambda: not run.outcomes, 5)
-    time.sleep(0.3)
+    two.waits("barrier", 0, 1)
     os.kill(two.pids[3], signal.SIGKILL)
     assert run.wait(10), "nobody waits for the dead"
     for said in errors(run).values():
@@ -159,7 +169,7 @@ def test_a_member_on_the_other_host_that_died_is_named(two):
 def test_who_died_before_the_next_group_is_named(two):
     two.ok("dist.barrier()")
     run = two.start("dist.destroy_process_group(); dist.init_process_group('gloo')", 0)
-    time.sleep(0.5)
+    two.waits("init_process_group", 0, 1)
     os.kill(two.pids[2], signal.SIGKILL)
     assert run.wait(10), "it ends long before its time-out"
     assert set(errors(run)) == {0, 1}
@@ -169,46 +179,39 @@ def test_who_died_before_the_next_group_is_named(two):
 def test_who_does_not_come_is_named_and_looked_up_before(two):
     limit = "timeout=datetime.timedelta(seconds=4)"
     run = two.start(f"import datetime; dist.init_process_group('gloo', {limit})", 0)
-    xray = Xray(client().proc, client().supervision)
-    eventually(lambda: [p.what for p in xray.places(two.procs, [0, 1]).values()] == [
-        "init_process_group"
-    ] * 2, 10)  # fmt: skip
-    told = client().agreements._ask(two.procs._state)
-    assert [told[0].waits[0].awaited[0].peers, told[1].waits[0].what] == [
-        [2, 3], "init_process_group",
-    ]  # fmt: skip
+    two.waits("init_process_group", 0, 1)
+    here = inside.processes(two.procs)[:2]
+    told = ask_all.ask(client().proc, dict.fromkeys(here, GetStandings()), 2.0)
+    assert [each.waits[0].awaited[0].peers for each in told.values()] == [[2, 3], [2, 3]]
     assert run.wait(15)
     for said in errors(run).values():
         assert "ranks 2, 3 did not come to init_process_group within 0:00:04" in said
 
 
 @pytest.mark.parametrize(
-    "waits",
+    "code, what",
     [
-        "dist.init_process_group('gloo')",
-        "mesh.group()",
-        "dist.distributed_c10d._get_default_store().get('never')",
+        ("dist.init_process_group('gloo')", "init_process_group"),
+        ("mesh.group()", "the group of ranks 0,1,2,3"),
+        ("if rank: mesh.group(('hosts',), timeout=600)", "the group of ranks 1,3"),
+        ("store.get('never')", "store.wait"),
     ],
 )
-def test_an_interrupt_ends_the_wait(two, waits):
-    if "store" in waits:
-        two.ok("dist.barrier()")
-    run = two.start(waits, None if "store" in waits else 0)
-    time.sleep(0.7)
-    assert not run.outcomes
-    at = time.monotonic()
+def test_an_interrupt_ends_the_wait(two, code, what):
+    if "store" in code:
+        two.ok("dist.barrier(); store = dist.distributed_c10d._get_default_store()")
+    run = two.start(code, 0)
+    two.waits(what, 1)
     run.interrupt()
-    assert run.wait(5), run
-    assert time.monotonic() - at < 2
-    assert {each.status for each in run.outcomes.values()} == {"interrupted"}
+    assert run.wait(3), run
+    assert "interrupted" in {each.status for each in run.outcomes.values()}
     two.ok("dist.all_reduce(x); assert x.item() == 6")
 
 
 def test_an_interrupt_ends_the_wait_of_an_endpoint(two):
     actors = two.procs.slice(hosts=0).spawn("trainers", Trainer)
     waiting = actors.init.call()
-    time.sleep(1.5)
-    assert not waiting.done()
+    two.waits("init_process_group", 0, 1)
     waiting.cancel()
     assert "Interrupted" in repr(waiting.exception(5))
 

@@ -26,6 +26,7 @@ from monarch_nb.core.wire.messages.stores import (
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.ask_all import Question
 from monarch_nb.services.stores import Stores
+from tests import inside
 
 
 class Owner:
@@ -33,7 +34,7 @@ class Owner:
 
     def __init__(self, procs):
         self.procs = procs
-        self.state = procs._state
+        self.state = inside.state(procs)
         self.place = self.state.store()
 
     def ask(self, request, within_s=5.0):
@@ -97,10 +98,8 @@ def test_who_dies_waits_no_longer(owner):
     body = codec.encode(AwaitKeys(owner.place, 1, ["a"], []))
     header = HEADER.pack(CONTROL, 0, 0, 0, 0, CONTROL_PORT, stranger, 999)
     proc.deliver(Message(HEADER.unpack(header), body))
-    [place] = client().parts[Stores]._places.values()
-    assert place._waits
     client().supervision.exited(Exit(stranger, reason="it has ended"))
-    assert not place._waits
+    assert not inside.place(owner.procs).leave(lambda _: True), "nobody waits there"
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ class Keys:
         while not arrived.wait(SLICE_S):
             check()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"no answer within {limit_s:g} s")
+                raise TimeoutError(f"the owner of the mesh has not answered within {limit_s:g} s")
         [answer] = answers
         if not isinstance(answer, Refused):
             return answer

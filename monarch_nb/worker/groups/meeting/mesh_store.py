@@ -66,6 +66,10 @@ class StoreCalls:
     def num_keys(self) -> int:
         return self._keys.count()
 
+    def clone(self) -> StoreCalls:
+        """Return this one: it has no connection of its own that another thread would need."""
+        return self
+
     def has_extended_api(self) -> bool:
         return True
 
