@@ -5,6 +5,7 @@ from typing import Any
 from monarch_nb import ProcMesh
 from monarch_nb.control.client import client
 from monarch_nb.process import current
+from monarch_nb.services.stores import Stores
 
 
 def processes(procs: ProcMesh) -> list[int]:
@@ -29,6 +30,11 @@ def pids(procs: ProcMesh) -> dict[int, int]:
 def lost(procs: ProcMesh) -> list[int]:
     """The ranks that are known to be dead."""
     return sorted(state(procs).lost)
+
+
+def place(procs: ProcMesh) -> Any:
+    """The keys under which its ranks meet."""
+    return client().parts[Stores]._places[state(procs).store()]
 
 
 def address(port: Any) -> tuple[int, int]:

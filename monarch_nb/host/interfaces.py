@@ -1,12 +1,49 @@
-"""The network interfaces of this host: at which addresses others may reach what listens here."""
+"""The network interfaces of this host: at which addresses others may reach what listens here, and
+to which of them an address belongs."""
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import psutil
+
+LOOPBACK: Final = "lo"
+
+
+def interface_of(*addresses: str) -> str | None:
+    """Return the interface that the first of these has: `tcp://host:port`, or one of no network,
+    which is the loopback. None where this host has none of them."""
+    owners: dict[str, str] = {
+        each.address.partition("%")[0]: name
+        for name, all_of_it in psutil.net_if_addrs().items()
+        for each in all_of_it
+    }
+    for address in addresses:
+        if not address.startswith("tcp://"):
+            return LOOPBACK
+        for found in _resolved(address):
+            if found.startswith("127."):
+                return LOOPBACK
+            if found in owners:
+                return owners[found]
+    return None
+
+
+def interface_for_others(used: str, candidates: Sequence[str]) -> str | None:
+    """Return the interface by which other hosts reach this one, which has reached its job from the
+    address `used`.
+
+    Through a tunnel that is the loopback; where the job has addresses on a network, it is the first
+    interface of this host that is on one.
+    """
+    found = interface_of(used)
+    if found != LOOPBACK or all(interface_of(each) == LOOPBACK for each in candidates):
+        return found
+    return interface_of(*reachable_at("tcp://0.0.0.0:0"))
 
 
 def reachable_at(address: str) -> list[str]:
@@ -38,3 +75,10 @@ def _addresses(*, is_ipv6: bool) -> Iterator[ipaddress.IPv4Address | ipaddress.I
                 found = ipaddress.ip_address(each.address.partition("%")[0])
                 if not found.is_link_local:  # of no use without the name of an interface
                     yield found
+
+
+def _resolved(address: str) -> Iterator[str]:
+    host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    with contextlib.suppress(OSError):
+        for *_, place in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+            yield str(place[0])

@@ -59,7 +59,7 @@ def _be_part(ticket: Ticket, index: int, within_s: float) -> str | None:
         host = Offer(PROTOCOL, versions(), ticket.job, index, name, addresses)
         taken = offer(ticket, host, within_s)
         secret = Secret.from_text(taken.secret)
-        member.begin(taken.host, taken.controller, secret, ticket.addresses)
+        member.join(taken.host, taken.controller, secret, ticket.addresses)
         return member.wait()
     finally:
         member.close()

@@ -31,7 +31,8 @@ class AgentBoot:
     as long as the process; `config` holds fields of `Config`. `main` is what ranks run
     (`module:function`), `preload` what the zygote imports besides before it forks. A `prepare()`
     in main's module is called once in the zygote. `file_limit`: how many files ranks may open;
-    None: as many as the agent when it is started.
+    None: as many as the agent when it is started. `interface` is the one by which other hosts
+    reach this one; None where nobody knows.
     """
 
     run_dir: str
@@ -43,6 +44,7 @@ class AgentBoot:
     preload: tuple[str, ...] = PRELOAD
     file_limit: int | None = None
     owner_thread: int | None = None
+    interface: str | None = None
 
     def to_line(self) -> bytes:
         return json.dumps(dataclasses.asdict(self)).encode() + b"\n"

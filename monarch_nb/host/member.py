@@ -11,19 +11,24 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 from monarch_nb.config import Config
 from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.errors import LaunchError
 from monarch_nb.host import guard
-from monarch_nb.host.interfaces import reachable_at
+from monarch_nb.host.interfaces import interface_for_others, reachable_at
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.rundir import new_run_dir
 from monarch_nb.net import wire
+from monarch_nb.net.hosts import dialing
 from monarch_nb.net.hosts.gateway import Gateway
 from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.link import Timing
 from monarch_nb.net.loop import LoopThread
+
+_REACH_S: Final = 10.0
 
 
 class HostMember:
@@ -65,17 +70,39 @@ class HostMember:
         self._thread.loop.call(lambda: self._gateway.listen(listener))
         return reachable_at(wire.listens_at(listener))
 
-    def begin(self, host: int, controller: int, secret: Secret, dial: Sequence[str] = ()) -> int:
-        """Be host number `host` of a controller, and connect to it, or wait for it; return the id
-        of the agent here. Raises `LaunchError` where that cannot be started."""
-        agent = self._start_agent(host, controller)
+    def serve(self, host: int, controller: int, secret: Secret, interface: str | None) -> int:
+        """Be host number `host` of a controller, and wait for it to connect; return the id of the
+        agent here. Other hosts reach this one by `interface`.
 
-        def serve() -> None:
-            self._gateway.rename(host)
-            self._gateway.serve(controller >> HOST_SHIFT, secret, dial)
-
-        self._thread.loop.call(serve)
+        Raises `LaunchError` where the agent cannot be started.
+        """
+        agent = self._start_agent(host, controller, interface)
+        self._begin(host, controller, secret, ())
         return agent
+
+    def join(self, host: int, controller: int, secret: Secret, dial: Sequence[str]) -> None:
+        """Be host number `host` of a controller, which is dialled. Raises `LaunchError` where it
+        cannot be reached, or the agent not be started."""
+        first = dialing.dial(dial, secret, 0, _REACH_S)
+        if isinstance(first, dialing.Failure):
+            raise LaunchError(f"none of {', '.join(dial)} can be reached any more")
+        used = wire.listens_at(first.socket)
+        self._start_agent(host, controller, interface_for_others(used, dial))
+        self._begin(host, controller, secret, dial, first)
+
+    def _begin(
+        self,
+        host: int,
+        controller: int,
+        secret: Secret,
+        dial: Sequence[str],
+        first: dialing.Connection | None = None,
+    ) -> None:
+        def begin() -> None:
+            self._gateway.rename(host)
+            self._gateway.serve(controller >> HOST_SHIFT, secret, dial, first)
+
+        self._thread.loop.call(begin)
 
     def wait(self) -> str | None:
         """Wait until a controller has shut this host down, it was closed, or it does not stay;
@@ -95,13 +122,19 @@ class HostMember:
             self._run_dir.remove()
             self._ended.set()
 
-    def _start_agent(self, host: int, controller: int) -> int:
+    def _start_agent(self, host: int, controller: int, interface: str | None) -> int:
         agent = wire.agent_id(host)
         launcher = self._agent = LocalLauncher()
-        path, config = str(self._run_dir.path), asdict(self._config)
-        launcher.launch(
-            AgentBoot(path, agent, controller, os.getpid(), config, file_limit=self._file_limit)
+        boot = AgentBoot(
+            str(self._run_dir.path),
+            agent,
+            controller,
+            os.getpid(),
+            asdict(self._config),
+            file_limit=self._file_limit,
+            interface=interface,
         )
+        launcher.launch(boot)
         threading.Thread(
             target=self._watch, args=(launcher,), name="monarch-agent", daemon=True
         ).start()

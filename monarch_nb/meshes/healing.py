@@ -109,7 +109,7 @@ class Healing:
         # until they know, as the next call may reach an actor on another thread before; not for
         # long where user code keeps the main thread, which learns when that ends.
         extent = state.shape.extent
-        store, size = state.store(self._proc.links.run_dir), len(state.processes)
+        store, size = state.store(), len(state.processes)
         requests = {
             state.processes[rank]: Regroup(store, rank, size, extent.labels, extent.sizes)
             for rank in ranks

@@ -9,7 +9,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from monarch_nb.core.shape.extent import Shape
@@ -58,8 +57,9 @@ class ProcsState(MeshState):
         if self.ended is not None:
             raise RuntimeError(f"`ProcMesh` has already been stopped: {self.name!r}, {self.ended}")
 
-    def store(self, run_dir: Path) -> str:
-        return str(run_dir / f"store-{self.number:x}-{self.generation}")
+    def store(self) -> str:
+        """Name the place where process groups meet now."""
+        return f"{self.number:x}-{self.generation}"
 
     def token(self) -> HandleToken | None:
         """Return that of the handles; None where garbage collection means nothing."""
@@ -140,6 +140,24 @@ class Part:
         state = self.state
         processes = list(state.processes)
         return state.number, state.name, state.shape, processes, state.agents, self.shape
+
+
+class StoreName(NamedTuple):
+    """Of which mesh, and which generation of it, a place is where process groups meet."""
+
+    mesh: int
+    generation: int
+
+    @staticmethod
+    def from_text(text: str) -> StoreName:
+        """Read what `ProcsState.store` has made; a script puts a name of its run behind it. Raises
+        `ValueError` for anything else."""
+        mesh, _, rest = text.partition("-")
+        generation = rest.partition("-")[0]
+        try:
+            return StoreName(int(mesh, 16), int(generation))
+        except ValueError:
+            raise ValueError(f"{text!r:.80} is no place where process groups meet") from None
 
 
 class Place(NamedTuple):

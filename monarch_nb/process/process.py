@@ -247,14 +247,19 @@ class Proc:
     def watch(self, process: int) -> None:
         """Be told when a process ends: by the agent of this host, of others by the controller,
         which hears of all."""
-        if process in self._watched:
-            return
-        if process >> frames.HOST_SHIFT == self.host:
-            self._watched.add(process)
-            self.control(self.agent, agents.Watch([process]))
-        elif self.id != self.controller:
-            self._watched.add(process)
-            self.control(self.controller, agents.Watch([process]))
+        self.watch_all([process])
+
+    def watch_all(self, processes: Iterable[int]) -> None:
+        """Do so for many, with a message to each that tells."""
+        new = [each for each in processes if each not in self._watched]
+        here = [each for each in new if each >> frames.HOST_SHIFT == self.host]
+        there = [each for each in new if each >> frames.HOST_SHIFT != self.host]
+        if self.id == self.controller:
+            there = []
+        for watcher, some in ((self.agent, here), (self.controller, there)):
+            if some:
+                self._watched.update(some)
+                self.control(watcher, agents.Watch(some))
 
     def watching(self, processes: Iterable[int]) -> None:
         self._watched.update(processes)

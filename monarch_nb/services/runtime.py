@@ -28,6 +28,7 @@ from monarch_nb.process.instance import Instance, here
 from monarch_nb.process.process import Proc, Serve, serve
 from monarch_nb.process.supervision.moved_ranks import MovedRanks
 from monarch_nb.process.supervision.supervision import MeshFailure, Supervision
+from monarch_nb.services.stores import Stores
 from monarch_nb.services.transfer.buffers import Buffers
 from monarch_nb.services.transfer.mail import Mail
 from monarch_nb.services.transfer.tensors import Exchange
@@ -152,7 +153,7 @@ class Runtime(Hosts):
         self.parts: dict[type, Any] = {type(part): part for part in (
             self.hosting, self.buffers, self.membership, supervision, self.spawner, moved,
             Healing(proc, supervision, moved, self.living_agent), Returns(proc, drivers),
-            Exchange(self.buffers.copiers), Mail(proc),
+            Exchange(self.buffers.copiers), Mail(proc), Stores(proc, supervision),
         )} | {Hosts: self}  # fmt: skip
 
     def root_tag(self) -> int:
@@ -195,6 +196,7 @@ class Runtime(Hosts):
             serve(actors.ReadBuffer, self.buffers.on_read),
             serve(actors.WriteBuffer, self.buffers.on_write),
             serve(actors.DropBuffer, self.buffers.on_drop),
+            *parts[Stores].handlers(),
             *handlers,
         ])  # fmt: skip
 

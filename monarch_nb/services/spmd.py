@@ -1,8 +1,8 @@
 """Ranks of a mesh as torchrun would have started them: its environment, and scripts run in them.
 
 Nothing here listens. `MASTER_ADDR` is an address of rank 0's host, the loopback where all ranks are
-of one host; who listens there, if anybody, is the `TCPStore` of the user's program. With a loopback
-address `init_process_group()` meets in the mesh's file and nothing listens at all.
+of one host; who listens there, if anybody, is the `TCPStore` of the user's program.
+`init_process_group()` meets in the mesh's store, and nothing listens at all.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from monarch_nb.meshes.proc_mesh import ProcMesh
 
 LOOPBACK: Final = "127.0.0.1"
+MASTER_OF_MESH: Final = "MONARCH_NB_MASTER_ADDR"
+"""The variable of the `MASTER_ADDR` that was set here: `env://` means the mesh's store there."""
 
 
 class TorchrunPlace(NamedTuple):
@@ -164,4 +166,5 @@ def _environment(master_addr: str, master_port: int) -> dict[str, str]:
     world, local = len(point.extent.region.as_shape()), sizes[-1]
     place = TorchrunPlace(point.rank, world, point.rank % local, local, point.rank // local)
     master = {"MASTER_ADDR": master_addr, "MASTER_PORT": str(master_port)}
+    master[MASTER_OF_MESH] = master_addr  # a world that is all of these ranks, and nobody else
     return place.environment() | place.groups(world // local, "rank") | master

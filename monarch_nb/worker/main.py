@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -49,10 +49,11 @@ from monarch_nb.worker.cells.variables import Variables
 from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.dap import Dap
 from monarch_nb.worker.debug.debugger import Debugger
-from monarch_nb.worker.groups import flight_recorder, rendezvous
+from monarch_nb.worker.groups import flight_recorder
 from monarch_nb.worker.groups.agreement import Agreement
 from monarch_nb.worker.groups.collectives import CollectiveWaits
 from monarch_nb.worker.groups.making import AxisGroups, DefaultGroup
+from monarch_nb.worker.groups.meeting import rendezvous
 from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 from monarch_nb.worker.groups.regroup import Regrouping
 from monarch_nb.worker.imports import when_imported
@@ -87,12 +88,6 @@ class Rank:
         self._drains: list[Callable[[], None]] = []  # of what is printed
         queues: list[Callable[[], int]] = [self.work.qsize]
         self.board = BoardWriter(boot["board"], queues)
-        self.groups = ProcessGroups(
-            Place(boot["store"], boot["rank"], boot["world_size"]),
-            self.board,
-            self._paused_s,
-            self._tell_of_groups,
-        )
         self.runtime = Runtime(
             process=boot["proc"],
             agent=boot["agent"],
@@ -105,12 +100,22 @@ class Rank:
                 board=self.board,
                 queues=queues,
                 main_queue=self.work,
-                interrupt_main=partial(interrupts.interrupt_main, self.groups.interrupted),
+                interrupt_main=partial(interrupts.interrupt_main, self._end_wait),
                 flush_output=self._flush_output,
             ),
-            membership=Membership(self._identity(), AxisGroups(self.groups).of),
+            membership=Membership(self._identity(), self._group_of),
         )
         self.proc = self.runtime.proc
+        self.groups = ProcessGroups(
+            Place(boot["store"], boot["rank"], boot["world_size"]),
+            self.board,
+            self.proc,
+            boot["owner"],
+            self._paused_s,
+            self._tell_of_groups,
+        )
+        self._axis_groups = AxisGroups(self.groups)
+        self.runtime.supervision.on_exit.append(self.groups.deaths.on_exit)
         self.hosting = self.runtime.hosting
         self.pauses = Pauses(self.proc, self.board)
         self.metrics = MetricsPump(
@@ -140,6 +145,14 @@ class Rank:
     def _tell_of_groups(self, left: bool) -> None:
         self.proc.control(self.proc.controller, groups.OutOfStep(self.boot["mesh"], left))
 
+    def _end_wait(self) -> bool:
+        return self.groups.interrupted()
+
+    def _group_of(
+        self, ranks: Sequence[int], owner: str = "", timeout: float | None = None
+    ) -> object:
+        return self._axis_groups.of(ranks, owner, timeout)
+
     def live(self) -> int:
         current.install(self.runtime)
         self._prepare_environment()
@@ -159,7 +172,7 @@ class Rank:
         host, local_rank = divmod(rank, boot["host_size"])
         place = TorchrunPlace(rank, boot["world_size"], local_rank, boot["host_size"], host)
         os.environ.update(place.environment())
-        rendezvous.prepare_environment()
+        rendezvous.prepare_environment(boot["interface"], spans_hosts=boot["spans_hosts"])
 
     def _names(self) -> dict[str, object]:
         return {

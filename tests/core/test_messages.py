@@ -11,13 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch_nb.core.errors.records import ErrorRecord, FrameRecord
-from monarch_nb.core.wire.messages import actors, agents, cells, codec, debug, status
+from monarch_nb.core.wire.messages import (
+    actors,
+    agents,
+    cells,
+    codec,
+    debug,
+    groups,
+    status,
+    stores,
+)
 from monarch_nb.errors import RemoteProtocolError
 
 KINDS = sorted(
     (
         each
-        for module in (actors, agents, cells, codec, debug, status)
+        for module in (actors, agents, cells, codec, debug, groups, status, stores)
         for each in vars(module).values()
         if hasattr(each, "_fields") and each.__module__ == module.__name__
         and not each.__name__.startswith("_")
@@ -37,6 +46,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     float: st.floats(allow_nan=False, allow_infinity=False),
     bool: st.booleans(),
     str: st.text(max_size=8),
+    stores.Blob: st.builds(stores.Blob, st.binary(max_size=8)),
     Any: st.text(max_size=3),
     object: st.text(max_size=3),
     ErrorRecord: st.builds(

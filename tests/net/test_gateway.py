@@ -70,7 +70,7 @@ def link(here: Host, there: Host, others: Callable[[str], str] = str) -> None:
     """Link a controller to a host, which others reach at what `others` makes of its address."""
     secret = Secret.new()
     address = there.listen()
-    there.thread.loop.call(lambda: there.gateway.serve(here.number, secret, []))
+    there.thread.loop.call(lambda: there.gateway.serve(here.number, secret))
     here.thread.loop.call(
         lambda: here.gateway.link(there.number, secret, [others(address)], [address])
     )

@@ -121,8 +121,7 @@ class Xray:
         left = _step(proc, state.processes, status.LeaveGroups(), LEAVE_S)
         had = next((each.had for each in left.values() if each.had is not None), None)
         state.next_generation()
-        store = state.store(proc.links.run_dir)
-        _step(proc, state.processes, status.MeetAgain(store, had), MEET_S)
+        _step(proc, state.processes, status.MeetAgain(state.store(), had), MEET_S)
         others = max(each.others for each in left.values())
         if had is None:
             return Regrouped("", None, others)

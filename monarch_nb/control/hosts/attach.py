@@ -21,6 +21,7 @@ from monarch_nb.control.hosts.addresses import WorkerAddress
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.hosts import Join, Joined
+from monarch_nb.host.interfaces import interface_of
 from monarch_nb.host.member import HostMember
 from monarch_nb.host.versions import versions, why_unfit
 from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
@@ -57,6 +58,7 @@ class HostWorker:
             own, allowed = keys.identity(key_folder), AllowList(keys.allowed(key_folder))
             bound = member.listen(bind or dial, anywhere=bind is not None)
             self.address = bound[0] if bind is None else dial
+            self._interface = interface_of(bound[0] if bind is None else bind, dial)
             self._addresses = list(dict.fromkeys([self.address, *bound]))
             self._joins = JoinServer(member.run_dir, own, allowed, Answer(Join, self._on_join))
         except BaseException:
@@ -81,7 +83,7 @@ class HostWorker:
         if self._member.has_controller:
             return Refused("another client is attached to this host; stop it first")
         secret = Secret.from_text(asked.secret)
-        agent = self._member.begin(asked.host, asked.controller, secret)
+        agent = self._member.serve(asked.host, asked.controller, secret, self._interface)
         return Joined(agent, socket.gethostname(), ours, self._addresses)
 
 

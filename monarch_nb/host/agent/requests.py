@@ -17,11 +17,12 @@ from typing import Any, Final
 
 from monarch_nb.core.wire.messages.agents import Spawn
 from monarch_nb.host.guard import PROC_VARIABLE
+from monarch_nb.host.interfaces import LOOPBACK
 from monarch_nb.host.launch import AgentBoot, Record
 
 _COMMON: Final = (
     "owner", "mesh", "name", "labels", "sizes", "host_size", "cwd", "path", "store", "config",
-    "ready_port", "python", "libraries",
+    "ready_port", "python", "libraries", "spans_hosts",
 )  # fmt: skip
 
 
@@ -41,6 +42,7 @@ def fork_request(
         "controller": boot.controller,
         "run_dir": boot.run_dir,
         "config": spawn.config or boot.config,
+        "interface": boot.interface if spawn.spans_hosts else LOOPBACK,
         "bootstrap": base64.b64encode(buffers[0]).decode() if buffers else None,
     }
     names = ("ranks", "rank_env", "devices", "bind", "commands")

@@ -18,6 +18,7 @@ from monarch_nb.core.wire.messages.hosts import Introduce
 from monarch_nb.errors import BrokenError, RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
+from monarch_nb.net.hosts.dialing import Connection
 from monarch_nb.net.hosts.direct import DirectLinks
 from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.introductions import Introductions, Told
@@ -109,9 +110,17 @@ class Gateway:
         self._introductions.add(host, others)
         self._routes.add(self._new_link(host, secret, self._timing, dial))
 
-    def serve(self, controller: int, secret: Secret, dial: Sequence[str]) -> None:
-        """Have a controller: connect to its host, or wait for it where there is nothing to dial."""
-        self._routes.serve(self._new_link(controller, secret, self._timing, dial))
+    def serve(
+        self,
+        controller: int,
+        secret: Secret,
+        dial: Sequence[str] = (),
+        first: Connection | None = None,
+    ) -> None:
+        """Have a controller: connect to its host, with this connection at first, or wait for it
+        where there is nothing to dial."""
+        link = Link(controller, secret, self._loop, self._timing, self, dial, first)
+        self._routes.serve(link)
 
     def rename(self, host: int) -> None:
         """Take the number that a controller gives this host."""

@@ -61,7 +61,8 @@ class LinkEvents(Protocol):
 
 
 class Link:
-    """The way to `host`. With `addresses` of it this end dials, as often as it takes."""
+    """The way to `host`. With `addresses` of it this end dials, as often as it takes; `first` is a
+    connection that it has already."""
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class Link:
         timing: Timing,
         events: LinkEvents,
         addresses: Sequence[str] = (),
+        first: Connection | None = None,
     ) -> None:
         self.host = host
         self.secret = secret
@@ -90,7 +92,10 @@ class Link:
         self._is_silent = False
         self._is_over = False
         self._is_dialling = False
-        self._dial()
+        if first is None:
+            self._dial()
+        else:
+            self.take_up(first)
 
     @property
     def received(self) -> int:

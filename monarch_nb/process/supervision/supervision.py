@@ -251,6 +251,8 @@ class Supervision:
         self.on_pulse: list[Callable[[], object]] = []
         """Each is called when a process has become silent, or is heard again."""
         self.on_exit: list[Callable[[Exit], None]] = []
+        self.on_disowned: list[Callable[[MeshState], None]] = []
+        """Each is called with a mesh that is gone, in any thread."""
         self.on_heal: list[Callable[[MeshState, Sequence[int]], None]] = []
         """Each is called with a mesh of processes and those of its ranks that have new ones, before
         these run code of the user's, in the thread that heals."""
@@ -264,7 +266,10 @@ class Supervision:
 
     def disown(self, state: MeshState) -> None:
         with self._lock:
-            self.states.pop(state.number, None)
+            gone = self.states.pop(state.number, None)
+        if gone is not None:
+            for listener in self.on_disowned:
+                listener(gone)
 
     def owned_by(self, port: int) -> list[MeshState]:
         with self._lock:

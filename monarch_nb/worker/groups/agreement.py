@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 from monarch_nb.core.hangs.collectives import Entry, pending
 from monarch_nb.core.wire.messages import groups as messages
 from monarch_nb.core.wire.messages.groups import Awaited, GroupCounts, GroupWait
-from monarch_nb.worker.groups import c10d, flight_recorder, rendezvous
+from monarch_nb.worker.groups import c10d, flight_recorder
 from monarch_nb.worker.groups.c10d import Backend, Group, Store
+from monarch_nb.worker.groups.meeting import rendezvous
 from monarch_nb.worker.groups.process_groups import ProcessGroups, ToOne, Wait
 from monarch_nb.worker.groups.timeouts import SLACK
 from monarch_nb.worker.groups.waits import abort_groups, is_stuck_in_backward
@@ -117,8 +118,9 @@ class Agreement:
             yield GroupWait(IN_CPP, what, *self._turn_of(main), _recorded())
 
     def _awaited(self, wait: Wait) -> list[Awaited]:
-        if wait.missing:
-            return [Awaited("", "", 0, list(wait.missing))]
+        with contextlib.suppress(RuntimeError, TimeoutError):  # nobody knows
+            if missing := wait.missing():
+                return [Awaited("", "", 0, list(missing))]
         group = self._group_of(wait)
         if group is None:
             return _recorded()

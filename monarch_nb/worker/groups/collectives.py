@@ -18,8 +18,9 @@ from types import FrameType
 from typing import Final
 
 from monarch_nb.core.errors.folding import rank_words
-from monarch_nb.worker.groups import c10d, peers, waits
+from monarch_nb.worker.groups import c10d, waits
 from monarch_nb.worker.groups.c10d import HOME, Group, Work, group_of, name_of
+from monarch_nb.worker.groups.meeting import peers
 from monarch_nb.worker.groups.process_groups import ANYBODY, FROM, TO, ProcessGroups, ToOne, Wait
 from monarch_nb.worker.groups.waits import Limit, ThreadedWait
 

@@ -18,8 +18,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from monarch_nb.worker.groups import c10d, rendezvous
+from monarch_nb.worker.groups import c10d
 from monarch_nb.worker.groups.c10d import Group
+from monarch_nb.worker.groups.meeting import rendezvous
 from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 
 TIMEOUT: Final = dt.timedelta(seconds=60)

@@ -9,124 +9,42 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import os
-import select
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from monarch_nb.worker.groups import c10d
-from monarch_nb.worker.groups.c10d import Backend, Group
+from monarch_nb.worker.groups.c10d import Backend, Group, Store
+from monarch_nb.worker.groups.meeting.deaths import Peer, PeerDeaths
+from monarch_nb.worker.groups.meeting.keys import Keys
 from monarch_nb.worker.groups.timeouts import GroupTimeouts
 from monarch_nb.worker.groups.waits import Abandoned, abort_groups, is_stuck_in_backward
 from monarch_nb.worker.status.board_writer import BoardWriter, Waited
 
+if TYPE_CHECKING:
+    from monarch_nb.process.process import Proc
+
 SETTLE_S: Final = 1.0
-MOMENT_S: Final = 0.5
-"""A connection ends before its process does: so much later its end is known."""
 TO: Final = "to "
 FROM: Final = "from "
 ANYBODY: Final = "*"
-_POLL_S: Final = 0.005
-_NAMES: Final = Path("/proc/self/ns/pid")
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclasses.dataclass
 class Place:
-    """Where the groups of one world meet, and who this process is in it.
+    """Where the groups of one world meet, by its name in the store of the mesh, and who this
+    process is in it. `can_be_left`: ranks leave it, that of a script; nobody leaves the cells'."""
 
-    `marks` is the folder in which ranks say that they have left; empty for the world of the cells,
-    which nobody leaves.
-    """
-
-    path: str
+    name: str
     rank: int
     size: int
-    marks: str = ""
+    can_be_left: bool = False
     group: int = 0  # all before have met
     limit_s: float = float("inf")  # for peers to come, if the group's timeout is longer
-    processes: dict[int, str] = dataclasses.field(default_factory=dict)  # of who has been met
-
-    def gone(self, ranks: list[int]) -> list[int]:
-        return [rank for rank in ranks if self.marks and self.mark(rank).exists()]
-
-    def mark(self, rank: int) -> Path:
-        return Path(self.marks, f"left-{rank}")
-
-
-def myself() -> str:
-    """Name this process, and where its number means something."""
-    return f"{os.getpid()} {_home()}"
-
-
-def _home() -> str:
-    return f"{_NAMES.readlink()} {_BOOT.read_text().strip()}"
-
-
-class PeerDeaths:
-    """Deaths of the processes that this one has met. `on_death` is called after each, on a thread.
-
-    Ranks say which process they are when they meet (`myself`); a thread of each waits for the ends
-    of the others (pidfd): gloo tells a death to some members only, and the others would wait. A
-    process of another host, or of another container, cannot be watched from here.
-    """
-
-    def __init__(self, on_death: Callable[[], None]) -> None:
-        self._on_death = on_death
-        self._lock = threading.Lock()
-        self._dead: set[str] = set()
-        self._watched: dict[str, int] = {}  # pidfd by who it is
-        self._ends: select.epoll | None = None
-
-    def watch(self, processes: Iterable[str]) -> None:
-        """Watch these. They are as `myself` has told; those of elsewhere are left alone."""
-        home, me = _home(), myself()
-        with self._lock:
-            for each in processes:
-                pid, _, place = each.partition(" ")
-                if place == home and each != me and each not in self._watched:
-                    self._add(each, int(pid))
-
-    def _add(self, process: str, pid: int) -> None:
-        if self._ends is None:
-            self._ends = select.epoll()
-            threading.Thread(target=self._wait, name="monarch-peer-deaths", daemon=True).start()
-        try:
-            end = os.pidfd_open(pid)
-        except ProcessLookupError:  # between the meeting and now
-            self._watched[process] = -1
-            self._dead.add(process)
-            return
-        self._watched[process] = end
-        self._ends.register(end, select.EPOLLIN)
-
-    def _wait(self) -> None:
-        assert self._ends is not None
-        while True:
-            ended = {end for end, _ in self._ends.poll()}
-            with self._lock:
-                for process, end in self._watched.items():
-                    if end in ended:
-                        self._ends.unregister(end)
-                        os.close(end)
-                        self._watched[process] = -1
-                        self._dead.add(process)
-            self._on_death()
-
-    def among(self, processes: Mapping[int, str]) -> list[int]:
-        return sorted(rank for rank, process in processes.items() if process in self._dead)
-
-    def soon_among(self, processes: Mapping[int, str]) -> list[int]:
-        """Do as `among`, but wait for a moment until it is known: the end of one is likely."""
-        deadline = time.monotonic() + MOMENT_S
-        while not (lost := self.among(processes)) and processes and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        return lost
+    processes: dict[int, Peer] = dataclasses.field(default_factory=dict)  # of who has been met
 
 
 class ToOne(NamedTuple):
@@ -159,7 +77,7 @@ class Wait:
         self.frame = frame
         self.work = work
         self.shown = shown
-        self.missing: Sequence[int] = ()
+        self.missing: Callable[[], Sequence[int]] = tuple
         self.ended = ""
         self.depth = 0  # of waits within
 
@@ -173,8 +91,9 @@ class Wait:
         self.depth -= 1
         return self.depth < 0
 
-    def misses(self, ranks: Sequence[int]) -> None:
-        self.missing = ranks
+    def misses(self, missing: Callable[[], Sequence[int]]) -> None:
+        """Have this looked up when somebody asks who is missing."""
+        self.missing = missing
 
     def end(self, why: str) -> None:
         """Have it raise, soon. Any thread."""
@@ -184,7 +103,8 @@ class Wait:
 class ProcessGroups:
     """All of this process.
 
-    Waits for other ranks are shown on `board`. `paused(seconds)` says for how long, in the last
+    `owner` is the process that owns the mesh and keeps the keys under which ranks meet. Waits for
+    other ranks are shown on `board`. `paused(seconds)` says for how long, in the last
     `seconds`, a debugger paused a rank of the mesh: that time does not count. `tell(left)` is
     called when the first group is made, and with True when an operation was left before its end.
     """
@@ -193,15 +113,18 @@ class ProcessGroups:
         self,
         home: Place,
         board: BoardWriter,
+        proc: Proc,
+        owner: int,
         paused: Callable[[float], float] = lambda _: 0.0,
         tell: Callable[[bool], None] = lambda _: None,
     ) -> None:
+        self.proc = proc
         self.board = board
         self.paused = paused
         self.tell = tell
         self.timeouts = GroupTimeouts()
         self.abandoned = Abandoned(lambda: self.keep(c10d.world().pg_map), self._tell_left)
-        self.deaths = PeerDeaths(self._abort_bereaved)
+        self.deaths = PeerDeaths(proc, self._abort_bereaved)
         self.waits: dict[int, Wait] = {}
         """By thread."""
         self.to_one: dict[str, dict[tuple[str, object], int]] = {}
@@ -212,10 +135,12 @@ class ProcessGroups:
         self._numbers = itertools.count(1)
         self.blocked: list[str] = []
         """What the main thread waits in where no signal is seen."""
+        self._owner = owner
         self._places = [home]
         # never let go of: what of theirs has not ended would be waited for
         self._kept: list[Group] = []
         self._kept_backends: list[Backend] = []
+        self._kept_stores: list[Store] = []
 
     # where groups meet
 
@@ -240,9 +165,16 @@ class ProcessGroups:
         finally:
             self._places.pop()
 
-    def move(self, path: str, rank: int, size: int, limit_s: float = float("inf")) -> None:
+    def move(self, name: str, rank: int, size: int, limit_s: float = float("inf")) -> None:
         """Let the next groups meet at a new place; the next of all within `limit_s`."""
-        self._places[:] = [Place(path, rank, size, limit_s=limit_s)]
+        self._places[:] = [Place(name, rank, size, limit_s=limit_s)]
+
+    def keys(self, place: Place) -> Keys:
+        """Return those of a place."""
+        return Keys(self.proc, self._owner, place.name)
+
+    def keep_store(self, store: Store) -> None:
+        self._kept_stores.append(store)
 
     # waits for other ranks
 
@@ -343,10 +275,10 @@ class ProcessGroups:
     def peers(self) -> list[int]:
         """Return the processes of this host that this one has met; none in a world where ranks
         have met in a way of their own."""
-        found = [each.partition(" ") for each in self.world.processes.values()]
-        return [int(pid) for pid, _, home in found if home == _home()]
+        home = Peer.myself(self.proc.id).home
+        return [each.pid for each in self.world.processes.values() if each.home == home]
 
-    def processes_of(self, group: Group | None) -> dict[int, str]:
+    def processes_of(self, group: Group | None) -> dict[int, Peer]:
         """Return processes by rank of the mesh; of a group that is unknown, or None, all."""
         # a script's ranks leave it alive, and say so themselves
         processes = self.world.processes if self.is_of_cells else {}

@@ -15,7 +15,6 @@ import importlib
 import linecache
 import os
 import platform
-import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -23,11 +22,10 @@ from pathlib import Path
 from typing import Final, Self
 
 from monarch_nb.core.wire.messages.cells import Script
-from monarch_nb.net.private import make_private
 from monarch_nb.process.current import end_fork
 from monarch_nb.services.spmd import LOOPBACK, TorchrunPlace
+from monarch_nb.worker.groups.meeting.rendezvous import LOCAL_NAMES
 from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
-from monarch_nb.worker.groups.rendezvous import LOCAL_NAMES
 from monarch_nb.worker.scripts import loader
 from monarch_nb.worker.scripts.process_state import AtExit, CellGroups, ProcessState, ScriptModules
 
@@ -103,8 +101,8 @@ class ScriptRun:
         return self
 
     def _prepare(self) -> None:
-        place = _place(self._groups.world.path, self._world)
-        self._undo.callback(_mark_left, place)
+        place = _place(self._groups.world, self._world)
+        self._undo.callback(self._groups.keys(place).leave, place.rank, place.size)
         folder = loader.folder_of(self._name, is_module=self._is_module)
         state = ProcessState()
         # from here on there is something to put back, so nothing may fail
@@ -179,18 +177,8 @@ def _raised_by(part: Callable[[], None]) -> BaseException | None:
     return None
 
 
-def _place(path: str, world: ScriptWorld) -> Place:
-    folder = Path(f"{path}-{world.run}")
-    make_private(folder)
-    return Place(str(folder / "store"), world.rank, world.size, marks=str(folder))
-
-
-def _mark_left(place: Place) -> None:
-    # Who waits for this rank need not; the last to leave removes the place
-    with contextlib.suppress(OSError):
-        place.mark(place.rank).touch()
-    if len(place.gone(list(range(place.size)))) == place.size:
-        shutil.rmtree(place.marks, ignore_errors=True)
+def _place(home: Place, world: ScriptWorld) -> Place:
+    return Place(f"{home.name}-{world.run}", world.rank, world.size, can_be_left=True)
 
 
 def _own_threads() -> list[threading.Thread]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from monarch_nb.core.wire import board as boards
 from monarch_nb.core.wire.board import SLOT_BYTES, BoardSlot
+from monarch_nb.process.process import Proc
 from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 from monarch_nb.worker.status import board_writer
 from monarch_nb.worker.status.board_writer import BoardWriter
@@ -184,7 +185,7 @@ def test_news_that_came_during_a_wait_stays(board):
 
 def test_a_rank_that_was_starting_is_so_again(board, monkeypatch):
     writer, read = board
-    groups = ProcessGroups(Place("", 0, 1), writer)
+    groups = ProcessGroups(Place("", 0, 1), writer, Proc.__new__(Proc), owner=0)
     with groups.waiting("init_process_group"):
         assert said(read()) == ("collective", "init_process_group")
     assert said(read()) == ("starting", "")

@@ -35,6 +35,7 @@ class Spawn(Request[Done], verb="spawn"):
     config: dict[str, Any] | None = None
     bind: list[Any] | None = None
     libraries: list[str] | None = None  # that each shall find loaded
+    spans_hosts: bool = False  # the mesh: its process groups need a network
 
 
 class LoadLibraries(ControlMessage, verb="load"):
