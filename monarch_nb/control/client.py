@@ -55,7 +55,7 @@ from monarch_nb.services.runtime import Runtime
 
 if TYPE_CHECKING:
     from monarch_nb.control.hosts.attached import AttachedHosts
-    from monarch_nb.net.hosts.ticket import Ticket
+    from monarch_nb.net.hosts.joining import Ticket
 
 T = TypeVar("T")
 LOCAL_HOST: Final = 1
@@ -250,11 +250,13 @@ class Client(Runtime):
                 )
             return self._attached
 
-    def await_hosts(self, names: Sequence[str], address: str) -> tuple[list[int], Ticket]:
+    def await_hosts(
+        self, names: Sequence[str], address: str | None = None
+    ) -> tuple[list[int], Ticket]:
         """Let hosts join, which a launcher starts with the ticket; return their numbers.
 
-        They are called by their names in what goes wrong, and listened for at `address`, which may
-        mean every interface.
+        They are called by their names in what goes wrong, and listened for at `address`; None: on
+        every interface.
         """
         return self._hosts_elsewhere().invite(names, address)
 

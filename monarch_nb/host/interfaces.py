@@ -12,6 +12,7 @@ from typing import Final
 import psutil
 
 LOOPBACK: Final = "lo"
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def interface_of(*addresses: str) -> str | None:
@@ -43,7 +44,7 @@ def interface_for_others(used: str, candidates: Sequence[str]) -> str | None:
     found = interface_of(used)
     if found != LOOPBACK or all(interface_of(each) == LOOPBACK for each in candidates):
         return found
-    return interface_of(*reachable_at("tcp://0.0.0.0:0"))
+    return interface_of(*(f"tcp://{each}:0" for each in _on_networks(is_ipv6=False)))
 
 
 def reachable_at(address: str) -> list[str]:
@@ -61,13 +62,21 @@ def reachable_at(address: str) -> list[str]:
     if kind != "tcp" or not ipaddress.ip_address(host.strip("[]")).is_unspecified:
         return [address]
     is_ipv6 = host.startswith("[")
-    found = sorted(_addresses(is_ipv6=is_ipv6), key=lambda each: each.is_loopback)
+    found = [*_on_networks(is_ipv6=is_ipv6), *_loopbacks(is_ipv6=is_ipv6)]
     return [
         f"tcp://[{each}]:{port}" if each.version == 6 else f"tcp://{each}:{port}" for each in found
     ]
 
 
-def _addresses(*, is_ipv6: bool) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+def _on_networks(*, is_ipv6: bool) -> list[Address]:
+    return [each for each in _addresses(is_ipv6=is_ipv6) if not each.is_loopback]
+
+
+def _loopbacks(*, is_ipv6: bool) -> list[Address]:
+    return [each for each in _addresses(is_ipv6=is_ipv6) if each.is_loopback]
+
+
+def _addresses(*, is_ipv6: bool) -> Iterator[Address]:
     families = {socket.AF_INET, socket.AF_INET6} if is_ipv6 else {socket.AF_INET}
     for interface in psutil.net_if_addrs().values():
         for each in interface:

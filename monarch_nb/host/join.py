@@ -19,10 +19,8 @@ from monarch_nb.errors import MeshError
 from monarch_nb.host.member import HostMember
 from monarch_nb.host.versions import versions
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.joining import offer
-from monarch_nb.net.hosts.ticket import Ticket
+from monarch_nb.net.hosts.joining import Ticket, offer
 
-_EVERYWHERE: Final = "tcp://*:0"
 _LONGEST_TICKET: Final = 1 << 16
 
 
@@ -54,7 +52,7 @@ def _be_part(ticket: Ticket, index: int, within_s: float) -> str | None:
     member = HostMember(stays=False)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        addresses = member.listen(_EVERYWHERE, anywhere=True)
+        addresses = member.listen(None)
         name = socket.gethostname()
         host = Offer(PROTOCOL, versions(), ticket.job, index, name, addresses)
         taken = offer(ticket, host, within_s)

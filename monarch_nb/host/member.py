@@ -61,7 +61,7 @@ class HostMember:
     def has_controller(self) -> bool:
         return self._gateway.is_served
 
-    def listen(self, address: str, *, anywhere: bool = False) -> list[str]:
+    def listen(self, address: str | None, *, anywhere: bool = False) -> list[str]:
         """Let other hosts connect here; return the addresses at which they may.
 
         Raises as `wire.listen_for_hosts`.

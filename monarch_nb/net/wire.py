@@ -229,13 +229,16 @@ def connect_to_any(
     return socket
 
 
-def listen_for_hosts(address: str, *, anywhere: bool = False) -> socket.socket:
+def listen_for_hosts(address: str | None, *, anywhere: bool = False) -> socket.socket:
     """Listen for other hosts at an address that the user gave: only a `Listener` may accept.
 
+    None: a free port of every interface, as nobody knows by which one the hosts of a job come.
     `tcp://host:fdN` is the listening socket with this descriptor. Raises `ValueError` for an
     address that means every interface, unless `anywhere` it may; `LaunchError` for one that cannot
     be bound.
     """
+    if address is None:
+        return socket.create_server(("", 0), backlog=_BACKLOG)
     if not anywhere:
         check_address(address)
     inherited = _INHERITED.fullmatch(address)

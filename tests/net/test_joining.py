@@ -16,8 +16,7 @@ from monarch_nb.host.rundir import sweep_all
 from monarch_nb.host.versions import versions
 from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
 from monarch_nb.net import wire
-from monarch_nb.net.hosts.joining import offer
-from monarch_nb.net.hosts.ticket import Ticket
+from monarch_nb.net.hosts.joining import Ticket, offer
 from tests.support import descendants, eventually, is_running
 
 JOIN = [sys.executable, "-P", "-m", "monarch_nb.host.join"]
@@ -117,7 +116,7 @@ def test_a_host_tries_all_addresses_at_once(job):
 def test_a_place_is_taken_once_and_then_the_ticket_is_of_no_use(job):
     two = job(2)
     two.start(0)
-    eventually(client()._attached.ready[two.numbers[0]].done)
+    client().hosts_ready([wire.agent_id(two.numbers[0])]).get(20)
     assert "place 0 of the job is taken" in two.refused(0)
     assert "the places 0 to 1, not 2" in two.refused(2)
     other = two.ticket._replace(job="another")
@@ -175,7 +174,8 @@ def test_a_host_whose_controller_was_killed_ends(home, tmp_path):
         "import sys; from monarch_nb.control.client import client\n"
         f"_, ticket = client().await_hosts(['one'], {HERE!r})\n"
         "sys.stdout.buffer.write(ticket.to_line()); sys.stdout.flush()\n"
-        "client()._attached.ready[2].get(30)\n"
+        "from monarch_nb.net.wire import agent_id\n"
+        "client().hosts_ready([agent_id(2)]).get(30)\n"
         "print('there', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1) as controller:

@@ -17,9 +17,8 @@ from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, Offer
 from monarch_nb.host.versions import difference, versions
 from monarch_nb.net.hosts.gateway import Gateway, GatewayRelay
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.joining import Joins
+from monarch_nb.net.hosts.joining import Joins, Ticket
 from monarch_nb.net.hosts.link import Timing
-from monarch_nb.net.hosts.ticket import Ticket
 from monarch_nb.net.keys import KeyPair
 from monarch_nb.net.links import Links
 from monarch_nb.process.futures.future import Future, make
@@ -91,7 +90,7 @@ class AttachedHosts:
         why = f"no answer within {limit_s:g} s; is a worker running there with the same keys?"
         self._failed(host, why)
 
-    def invite(self, names: Sequence[str], address: str) -> tuple[list[int], Ticket]:
+    def invite(self, names: Sequence[str], address: str | None) -> tuple[list[int], Ticket]:
         """Expect hosts that join with a ticket; return their numbers, and the ticket.
 
         Raises as `wire.listen_for_hosts`.

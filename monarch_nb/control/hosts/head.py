@@ -19,8 +19,7 @@ from monarch_nb.host.versions import versions, why_unfit
 from monarch_nb.net import wire
 from monarch_nb.net.hosts.gateway import Gateway
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.joining import AllowList, Answer, JoinServer
-from monarch_nb.net.hosts.ticket import Ticket
+from monarch_nb.net.hosts.joining import AllowList, Answer, JoinServer, Ticket
 from monarch_nb.net.keys import KeyPair
 from monarch_nb.net.loop import Loop
 
@@ -53,13 +52,13 @@ class Head:
         self._keys = KeyPair.new()
         self._allowed = AllowList()
         self._jobs: dict[str, _Job] = {}
-        self._addresses: dict[str, list[str]] = {}
+        self._addresses: dict[str | None, list[str]] = {}
         self._joins = JoinServer(run_dir, self._keys, self._allowed, Answer(Offer, self._take))
 
-    def invite(self, hosts: Sequence[int], address: str) -> Ticket:
+    def invite(self, hosts: Sequence[int], address: str | None) -> Ticket:
         """Let so many hosts join, which get these numbers in the order of their places.
 
-        They are listened for at `address`. Raises as `wire.listen_for_hosts`.
+        They are listened for at `address`; None: on every interface. Raises as `wire.listen_for_hosts`.
         """
         addresses = self._listen(address)
         job, pair = uuid.uuid4().hex, KeyPair.new()
@@ -71,7 +70,7 @@ class Head:
     def close(self) -> None:
         self._joins.close()
 
-    def _listen(self, address: str) -> list[str]:
+    def _listen(self, address: str | None) -> list[str]:
         if address not in self._addresses:
             listener = wire.listen_for_hosts(address, anywhere=True)
             self._loop.call(functools.partial(self._gateway.listen, listener))

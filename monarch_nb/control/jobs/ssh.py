@@ -20,10 +20,9 @@ from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import last_lines
 from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
 from monarch_nb.net import wire
-from monarch_nb.net.hosts.ticket import Ticket
+from monarch_nb.net.hosts.joining import Ticket
 from monarch_nb.process.futures.future import Future
 
-_EVERYWHERE: Final = "tcp://*:0"
 _END_S: Final = 6.0
 _PORTS: Final = (20_000, 60_000)  # of a host's loopback, through which it may reach this one
 _NOT_FOUND: Final = 127  # the code of a shell
@@ -98,7 +97,7 @@ class SSHJob(JobTrait):
             raise LaunchError("there is no ssh here: install the OpenSSH client")
         controller = client()
         for name, names in self._meshes.items():
-            hosts, ticket = controller.await_hosts(names, _EVERYWHERE)
+            hosts, ticket = controller.await_hosts(names)
             for index, (host, at) in enumerate(zip(hosts, names, strict=True)):
                 port = random.SystemRandom().randint(*_PORTS)
                 here = ticket.addresses[0].rpartition(":")[2]

@@ -5,10 +5,14 @@ The end that is dialled lets in only the keys of its allow-list; a stranger's by
 libzmq. Either a controller dials a host (`Join`), or a host the head of its job (`Offer`). Question
 and answer are JSON, and with them comes the secret of the session, over which everything else goes
 (`link.py`).
+
+A ticket is a secret: it travels by standard input, in a private file, or as a mounted secret, never
+in a command line or in the environment.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections import deque
@@ -23,10 +27,10 @@ from zmq.utils.monitor import recv_monitor_message
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, Offer, Taken
-from monarch_nb.errors import LaunchError, ProtocolError
+from monarch_nb.errors import AuthError, LaunchError, ProtocolError
 from monarch_nb.net import wire
-from monarch_nb.net.hosts.ticket import Ticket
 from monarch_nb.net.keys import KeyPair
+from monarch_nb.net.private import read_private
 from monarch_nb.net.threads import helper_thread
 
 _REFUSED: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -36,6 +40,39 @@ _ANOTHER_PROTOCOL: Final = (
     "who asks speaks protocol {}, who is asked {}: install one version of monarch_nb on both"
 )
 Socket = zmq.Socket[bytes]
+
+
+class Ticket(NamedTuple):
+    """What lets a host join a job. `job` names it, `addresses` are all at which the head may be
+    reached, the best first, `head` is its public key. `public` and `secret` are the pair with which
+    hosts of this job join, `env` is to be set there."""
+
+    job: str
+    addresses: list[str]
+    head: str
+    public: str
+    secret: str
+    env: dict[str, str]
+
+    @property
+    def keys(self) -> KeyPair:
+        return KeyPair(self.public.encode(), self.secret.encode())
+
+    def to_line(self) -> bytes:
+        return json.dumps(self._asdict()).encode() + b"\n"
+
+    @staticmethod
+    def from_line(line: bytes) -> Ticket:
+        """Read a ticket. Raises `AuthError` for what is none, without showing any of it."""
+        try:
+            return Ticket(**json.loads(line))
+        except (ValueError, TypeError):
+            raise AuthError("this is no ticket of a monarch_nb job") from None
+
+    @staticmethod
+    def from_file(path: Path) -> Ticket:
+        """Read a ticket from a file that nobody else can read. Raises `AuthError`, `OSError`."""
+        return Ticket.from_line(read_private(path).encode())
 
 
 class Answer(NamedTuple):
