@@ -110,13 +110,13 @@ class RawEnd:
     def __init__(self, connection: dialing.Connection) -> None:
         self._connection = connection
         self._number = connection.peer_received
-        self._came = 0
+        self.came = 0
         self._reader = StreamReader()
         connection.socket.setblocking(True)
 
     def send(self, inside: bytes) -> None:
         self._number += 1
-        self.send_body(struct.pack("<BQQ", 1, self._number, self._came) + inside)
+        self.send_body(struct.pack("<BQQ", 1, self._number, self.came) + inside)
 
     def send_body(self, body: bytes) -> None:
         self._connection.socket.sendall(self._connection.sealer.seal(body))
@@ -130,7 +130,7 @@ class RawEnd:
         for body in self._connection.reader.take(count):
             kind, number, _ = struct.unpack_from("<BQQ", body)
             if kind == 1:
-                self._came = number
+                self.came = number
                 found += self._reader.feed(body[17:])
         return found
 
@@ -147,11 +147,11 @@ class RawClient:
         joined = asked(address, Join(PROTOCOL, versions(), HOST, CLIENT, self._secret.to_text()))
         assert isinstance(joined, Joined)
         self.agent = joined.agent
-        self._came = 0
+        self.came = 0
         self.connect()
 
     def connect(self) -> None:
-        found = dialing.dial([self._address], self._secret, self._came, 10.0)
+        found = dialing.dial([self._address], self._secret, self.came, 10.0)
         assert isinstance(found, dialing.Connection)
         self.end = RawEnd(found)
 
@@ -160,7 +160,7 @@ class RawClient:
         self.end.send(stream([relay(self.agent), control('{"verb": "hello"}', reply=port)]))
         while True:
             for piece in self.end.receive(20):
-                self._came = self.end._came
+                self.came = self.end.came
                 message = frames.parse([bytes(piece.payload), *map(bytes, piece.buffers)])
                 if message.port == port:
                     return json.loads(bytes(message.payload))["pid"]

@@ -58,7 +58,8 @@ class Head:
     def invite(self, hosts: Sequence[int], address: str | None) -> Ticket:
         """Let so many hosts join, which get these numbers in the order of their places.
 
-        They are listened for at `address`; None: on every interface. Raises as `wire.listen_for_hosts`.
+        They are listened for at `address`; None: on every interface. Raises as
+        `wire.listen_for_hosts`.
         """
         addresses = self._listen(address)
         job, pair = uuid.uuid4().hex, KeyPair.new()
