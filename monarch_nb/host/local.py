@@ -59,6 +59,13 @@ class LocalLauncher:
         assert self._process is not None
         return self._process.wait()
 
+    def ends_within(self, limit_s: float) -> bool:
+        """Tell whether it ends by itself, and in order."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(limit_s) == 0
+        return False
+
     def kill(self) -> None:
         """Kill it by SIGKILL; zygote and ranks end by themselves (`guard.py`)."""
         if self._process is not None:

@@ -25,10 +25,11 @@ from monarch_nb.net import wire
 from monarch_nb.net.hosts import dialing
 from monarch_nb.net.hosts.gateway import Gateway
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.link import Timing
+from monarch_nb.net.hosts.link import LEFT, Timing
 from monarch_nb.net.loop import LoopThread
 
 _REACH_S: Final = 10.0
+_SHUT_S: Final = 1.0
 
 
 class HostMember:
@@ -145,7 +146,12 @@ class HostMember:
             self._ended.set()  # a controller has shut the host down
 
     def _left(self, why: str) -> None:
-        self._drop_agent()
+        launcher, self._agent = self._agent, None
+        if launcher is not None:
+            if why == LEFT and launcher.ends_within(_SHUT_S):  # this host was shut down before
+                self._ended.set()
+            else:
+                launcher.kill()
         if not self._stays:
             self._why_left = why
             self._ended.set()

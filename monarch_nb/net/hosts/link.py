@@ -27,6 +27,8 @@ from monarch_nb.net.loop import Loop
 from monarch_nb.net.streams import StreamReader
 from monarch_nb.net.threads import helper_thread
 
+LEFT: Final = "it was ended"
+"""Why a link is lost whose other end has said that it leaves."""
 _HEADER: Final = struct.Struct("<BQQ")  # kind, number, the last that has come
 _DATA: Final = 1
 _PULSE: Final = 2
@@ -223,7 +225,7 @@ class Link:
             self._outgoing.acknowledge(has_come)
             self._push()
         if kind == _LEAVES:
-            self.lose("it was ended")
+            self.lose(LEFT)
         elif kind == _DATA and self._incoming.take(number, len(body)):
             self._hand_on(body)
             if self._incoming.is_to_be_told:

@@ -150,9 +150,9 @@ def _wait_for_peers(
 ) -> None:  # fmt: skip
     # PyTorch would wait where no interrupt is seen, and for those that will never come too
     here = _here(rank)
-    keys.put({here: Peer.myself(groups.proc.id).to_text().encode()})
-    keys.forget(_gave_up(rank))
     try:
+        keys.put({here: Peer.myself(groups.proc.id).to_text().encode()})
+        keys.forget(_gave_up(rank))
         with groups.waiting(what) as wait:
             peers = _Meeting(groups, keys, place, ranks, wait).peers(limit_s)
     except BaseException:  # an interrupt too: who comes later is not to count on this rank
