@@ -154,7 +154,9 @@ class RankStates:
         self._remember(exited)
         for other in self._ranks.values():
             other.watchers.discard(event.proc)
-        for watcher in sorted(rank.watchers):
+        # who can heal hears of it first: others fail by it, and a heal that follows has to find it
+        first = {self.controller, rank.owner}
+        for watcher in sorted(rank.watchers, key=lambda each: (each not in first, each)):
             yield Tell(watcher, exited)
         yield from self._stop_owned_by(event.proc, now)
         yield from self._answer_stops(event.proc)
