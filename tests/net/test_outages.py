@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from monarch_nb import Actor, RankUnreachable, attach_to_workers, configure, endpoint
-from monarch_nb.config import Config
+from monarch_nb import Actor, RankUnreachable, attach_to_workers, endpoint
 from monarch_nb.control.client import client
 from monarch_nb.host.rundir import sweep_all
 from tests.net.forwarder import forwarder, free_port
@@ -45,13 +44,6 @@ def between():
     """The network in front of a worker that listens at `between.to`."""
     with forwarder(free_port()) as made:
         yield made
-
-
-@pytest.fixture
-def outage_s():
-    yield lambda limit_s: configure(outage_s=limit_s)
-    configure(outage_s=Config().outage_s)
-    os.environ.pop("MONARCH_NB_OUTAGE_S", None)
 
 
 @pytest.fixture
@@ -107,10 +99,7 @@ def test_connections_that_break_lose_and_double_nothing(counter, between):
 
 @pytest.mark.slow
 @pytest.mark.fault
-def test_after_the_limit_the_host_is_lost_and_ends_what_runs_there(
-    workers, between, outage_s, monkeypatch
-):
-    outage_s(2.0)
+def test_after_the_limit_the_host_is_lost_and_ends_what_runs_there(workers, between, monkeypatch):
     monkeypatch.setenv("MONARCH_NB_OUTAGE_S", "2.0")
     monkeypatch.setattr("monarch_nb.unhandled_fault_hook", lambda _: None, raising=False)
     address = f"tcp://127.0.0.1:{between.port}@tcp://127.0.0.1:{between.to}"
