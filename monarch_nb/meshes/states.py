@@ -143,7 +143,7 @@ class Part:
 
 
 class StoreName(NamedTuple):
-    """Of which mesh, and which generation of it, a place is where process groups meet."""
+    """Names a place where process groups meet: the mesh, and its generation."""
 
     mesh: int
     generation: int

@@ -112,7 +112,7 @@ class Links:
 
     @property
     def loop(self) -> Loop:
-        """What the inbox thread waits on."""
+        """The loop of the inbox thread."""
         return self._loop
 
     def relay_through(self, relay: Relay) -> None:

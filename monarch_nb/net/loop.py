@@ -49,6 +49,7 @@ class Loop:
         self._period_s: float | None = None
         self._on_tick: Callable[[float], object] = lambda _: None
         self._tick_at = 0.0
+        self._is_closed = False
         self._tried_since = self._try_at = 0.0
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.when_readable(self._wakeup, self._woken)
@@ -100,7 +101,8 @@ class Loop:
         self.wake()
 
     def wake(self) -> None:
-        os.eventfd_write(self._wakeup, 1)
+        if not self._is_closed:  # the number of the descriptor may be another file's by now
+            os.eventfd_write(self._wakeup, 1)
 
     def retry(self, attempt: Attempt) -> None:
         """Call `attempt.reach` until it succeeds."""
@@ -137,6 +139,7 @@ class Loop:
 
     def close(self) -> None:
         """Close it: in a forked child too, which has nothing to wait for."""
+        self._is_closed = True
         self._epoll.close()
         os.close(self._wakeup)
 

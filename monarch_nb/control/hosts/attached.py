@@ -65,6 +65,7 @@ class AttachedHosts:
         self._dialled: dict[int, _Dialled] = {}
         self._names: dict[int, str] = {}  # for people
         self._head: Head | None = None
+        self._is_over = False
         self._on_lost = on_lost
         self._joins = Joins(self._joined, self._failed)
 
@@ -132,7 +133,8 @@ class AttachedHosts:
         self._loop.soon(link)
 
     def _failed(self, host: int, why: str) -> None:
-        self._loop.soon(functools.partial(self._not_attached, host, why))
+        if not self._is_over:  # else nobody waits any more
+            self._loop.soon(functools.partial(self._not_attached, host, why))
 
     # the inbox thread
 
@@ -149,6 +151,7 @@ class AttachedHosts:
         self._on_lost(host, f"{self._names[host]}: {why}", silent_s or 0.0)
 
     def close(self) -> None:
+        self._is_over = True
         for limit in self._limits:
             limit.cancel()
             limit.join()

@@ -6,16 +6,19 @@ JSON, although the name of the file is Monarch's: a folder that came from elsewh
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
+import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 from monarch_nb.meshes.proc_mesh import HostMesh
+from monarch_nb.process.futures.future import Future
 
 DEFAULT_JOB_PATH: Final = ".monarch/job_state.pkl"
 _FORMAT: Final = "monarch_nb job 1"
@@ -225,6 +228,17 @@ def job_loads(data: bytes) -> JobTrait:
     job._job_id = record["apply_id"]
     job._load_fields(record["fields"])
     return job
+
+
+def shut_down(meshes: Iterable[HostMesh], deadline: float) -> None:
+    """Shut down hosts with all that runs there; wait for it until then, of `time.monotonic()`."""
+    going: list[Future[None]] = []
+    for mesh in meshes:
+        with contextlib.suppress(RuntimeError):  # the program has done it
+            going.append(mesh.shutdown())
+    for each in going:
+        with contextlib.suppress(TimeoutError):
+            each.get(max(0.0, deadline - time.monotonic()))
 
 
 def _name_of(kind: type) -> str:

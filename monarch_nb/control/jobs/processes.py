@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 from monarch_nb.control.hosts.attach import attach_to_workers
-from monarch_nb.control.jobs.job import JobState, JobTrait
+from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
 from monarch_nb.control.jobs.workers import Starting, Worker, end, let_stay
 from monarch_nb.meshes.proc_mesh import HostMesh
-from monarch_nb.process.futures.future import Future
 
 _END_S: Final = 6.0  # a host ends its ranks within 5
 
@@ -82,13 +80,7 @@ class ProcessJob(JobTrait):
 
     def _kill(self) -> None:
         deadline = time.monotonic() + _END_S
-        going: list[Future[None]] = []
-        for mesh in self._job_attached.values():
-            with contextlib.suppress(RuntimeError):  # the program has done it
-                going.append(mesh.shutdown())
-        for each in going:
-            with contextlib.suppress(TimeoutError):
-                each.get(max(0.0, deadline - time.monotonic()))
+        shut_down(self._job_attached.values(), deadline)
         end(self._all_workers(), deadline)
         self._workers.clear()
         self._job_attached = {}

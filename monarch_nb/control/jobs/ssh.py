@@ -14,14 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
 from monarch_nb.control.client import client
-from monarch_nb.control.jobs.job import JobState, JobTrait
+from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import last_lines
 from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
 from monarch_nb.net import wire
 from monarch_nb.net.hosts.joining import Ticket
-from monarch_nb.process.futures.future import Future
 
 _END_S: Final = 6.0
 _PORTS: Final = (20_000, 60_000)  # of a host's loopback, through which it may reach this one
@@ -119,15 +118,9 @@ class SSHJob(JobTrait):
 
     def _kill(self) -> None:
         deadline = time.monotonic() + _END_S
-        going: list[Future[None]] = []
         for login in self._job_logins:
             login.give_up()
-        for mesh in self._job_hosts.values():
-            with contextlib.suppress(RuntimeError):  # the program has done it
-                going.append(mesh.shutdown())
-        for each in going:
-            with contextlib.suppress(TimeoutError):
-                each.get(max(0.0, deadline - time.monotonic()))
+        shut_down(self._job_hosts.values(), deadline)
         for login in self._job_logins:
             login.end(max(0.0, deadline - time.monotonic()))
         self._job_logins.clear()

@@ -36,7 +36,7 @@ PROOF_BYTES: Final = 4 + _RECEIVED.size + 16
 
 
 class Secret(NamedTuple):
-    """What both ends of a session know: its name, which strangers may see, and its key."""
+    """The name of a session, which strangers may see, and its key, which both ends know."""
 
     session: bytes
     key: bytes

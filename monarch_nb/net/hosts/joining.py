@@ -43,7 +43,7 @@ Socket = zmq.Socket[bytes]
 
 
 class Ticket(NamedTuple):
-    """What lets a host join a job. `job` names it, `addresses` are all at which the head may be
+    """Lets a host join a job. `job` names it, `addresses` are all at which the head may be
     reached, the best first, `head` is its public key. `public` and `secret` are the pair with which
     hosts of this job join, `env` is to be set there."""
 
@@ -76,7 +76,7 @@ class Ticket(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What answers a kind of question: `give(question)`, in the thread of the server."""
+    """Answers one kind of question: by `give(question)`, in the thread of the server."""
 
     kind: type[Join | Offer]
     give: Callable[[Any], Joined | Taken | Refused]

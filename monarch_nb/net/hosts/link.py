@@ -54,7 +54,7 @@ class Timing(NamedTuple):
 
 
 class LinkEvents(Protocol):
-    """What a link tells, in the thread of the loop."""
+    """Takes what a link tells, in the thread of the loop."""
 
     def on_piece(self, piece: Message) -> None: ...
     def on_silent(self, link: Link, silent_s: float) -> None: ...
@@ -282,7 +282,10 @@ class Link:
             found = dial(self._addresses, self.secret, self._incoming.received, _TRY_S)
             now = time.monotonic()
             if isinstance(found, Connection):
-                self._loop.soon(functools.partial(self.take_up, found))
+                if self._is_over:  # meanwhile, and the loop with it
+                    found.socket.close()
+                else:
+                    self._loop.soon(functools.partial(self.take_up, found))
                 break
             if found is Failure.UNREACHABLE:
                 refused_at = None

@@ -27,7 +27,7 @@ Flow = tuple[int, int]
 
 
 class Outgoing:
-    """What is to be sent, and what was and may have to be sent again."""
+    """Keeps what is to be sent, and what was and may have to be sent again."""
 
     def __init__(self) -> None:
         self._flows: dict[Flow, deque[bytes]] = {}
@@ -108,7 +108,7 @@ class Outgoing:
 
 
 class Incoming:
-    """What has come, and what of it the other end does not know yet."""
+    """Counts what has come, and what of it the other end does not know yet."""
 
     def __init__(self) -> None:
         self.received = 0

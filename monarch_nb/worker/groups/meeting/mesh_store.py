@@ -23,8 +23,8 @@ Waiting = Callable[[], AbstractContextManager[Callable[[], None]]]
 
 
 class StoreCalls:
-    """What PyTorch calls of a store. `waiting()` is held while it waits, and gives what is called
-    every now and then and may raise."""
+    """Implements what PyTorch calls of a store. `waiting()` is held while it waits, and gives what
+    is called every now and then and may raise."""
 
     timeout: dt.timedelta  # PyTorch's class has it
 
