@@ -99,7 +99,8 @@ HALF_A_GREETING = "MNB2" + "x" * 20
 def test_strangers_take_few_files_and_calls_and_spawns_go_on(offered, said):
     address, pid = offered
     hosts = attach_to_workers(workers=[address])
-    assert hosts.initialized.get(30)
+    first = hosts.spawn_procs().spawn("first", Adder)
+    assert first.add.call_one(1, 2).get(30) == 3  # the host has opened what it needs
     usual = len(open_fds(pid))
     with flood(address, said):
         if said.startswith("GET"):  # cut off at once
