@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
+from monarch_nb.control.jobs.status import JobStatus
 from monarch_nb.meshes.proc_mesh import HostMesh
 from monarch_nb.process.futures.future import Future
 
@@ -99,6 +100,20 @@ class JobTrait(ABC):
 
     @abstractmethod
     def _kill(self) -> None: ...
+
+    def status(self) -> JobStatus:
+        """Return where the job stands now, as its engine tells.
+
+        Raises `RuntimeError` where nobody can tell: the hosts of such a job are there or not.
+        """
+        raise RuntimeError(f"a {type(self).__name__} has no states")
+
+    def script(self) -> str:
+        """Return what the engine is given: a batch script, a manifest, or commands.
+
+        Raises `RuntimeError` where there is none.
+        """
+        raise RuntimeError(f"a {type(self).__name__} has no script")
 
     @property
     def active(self) -> bool:
