@@ -203,9 +203,7 @@ class Endpoint(Generic[P, R]):
 
 
 def _cast(proc: Proc, target: Target, payload: Payload, reply: int, tag: int) -> None:
-    send, port = proc.send, target.port
-    for index, process in enumerate(target.processes):
-        send(process, CALL, port, payload, reply=reply, rank=index, tag=tag)
+    proc.cast(target.receivers(proc), CALL, target.port, payload, reply=reply, tag=tag)
 
 
 def end_if_lost(proc: Proc, call: Any) -> None:

@@ -132,6 +132,7 @@ class Hosting:
         """Make an actor."""
         if spec.owner[0] in self.proc.dead:
             return
+        spec = spec._replace(rank=spec.rank + message.rank)
         driver: Driver
         if spec.sync:
             queue = self._main_queue_for_first() if spec.main else None

@@ -112,11 +112,9 @@ class Returns:
         self, sender: Instance, target: Target, payload: Payload, tag: int, indices: Iterable[int]
     ) -> None:
         payload = sealed(payload, sender, target.what)
-        for index in indices:
-            self._proc.send(
-                target.processes[index], CALL, target.port, payload, rank=index, tag=tag
-            )
-        for index in indices:
+        members = [(target.processes[index], index) for index in indices]
+        self._proc.cast(self._proc.receivers(members), CALL, target.port, payload, tag=tag)
+        for _, index in members:
             self.sent_call(sender, target, index)
 
     def sent_call(self, sender: Instance, target: Target, index: int) -> None:

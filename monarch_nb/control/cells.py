@@ -87,9 +87,8 @@ class CellRun(Waiter):
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the cell on the ranks that still run it. Returns at once."""
-        for process, rank in self._rank_of.items():
-            if rank not in self.outcomes:
-                self._proc.control(process, messages.InterruptCell(self._port))
+        pending = [process for process, rank in self._rank_of.items() if rank not in self.outcomes]
+        self._proc.control_all(pending, messages.InterruptCell(self._port))
 
     cancel = interrupt
 
@@ -120,14 +119,10 @@ class CellRun(Waiter):
         """Send the cell to every rank."""
         self._what = cell.what
         payload = Payload(codec.encode(cell))
-        for process, rank in self._rank_of.items():
+        for process in self._rank_of:
             self._client.output.cell_of[process] = self.tag
-            if process in self._proc.dead:
-                self.lost(self._proc.dead[process])
-                continue
-            self._proc.send(
-                process, CONTROL, CONTROL_PORT, payload, reply=self._port, rank=rank, tag=self.tag
-            )
+        receivers = self._proc.receivers(self._rank_of.items())
+        self._proc.cast(receivers, CONTROL, CONTROL_PORT, payload, reply=self._port, tag=self.tag)
         for process in list(self._proc.dead):
             if self.waits_for(process):
                 self.lost(self._proc.dead[process])
@@ -241,8 +236,7 @@ def _drop_later(proc: Proc, processes: Iterable[int], reply: int) -> None:
 
 
 def _drop(proc: Proc, processes: Iterable[int], reply: int) -> None:
-    for process in processes:
-        proc.control(process, messages.DropResult(reply))
+    proc.control_all(processes, messages.DropResult(reply))
 
 
 def run_cell(

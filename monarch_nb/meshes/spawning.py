@@ -127,10 +127,12 @@ class Spawner:
         call = SpawnCall.telling(functools.partial(self._spawn_failed, state, again))
         call._begin(self.proc, target, context.current_tag())
         call.expect()
-        for index, (rank, process) in enumerate(zip(ranks, processes, strict=True)):
-            self.proc.control(
-                process, spec._replace(rank=rank), payload=payload, reply=call.port, rank=index
-            )
+        if list(ranks) == list(range(len(ranks))):
+            self.proc.control_all(processes, spec, payload=payload, reply=call.port)
+        else:
+            for index, (rank, process) in enumerate(zip(ranks, processes, strict=True)):
+                mine = spec._replace(rank=rank - index)
+                self.proc.control(process, mine, payload=payload, reply=call.port, rank=index)
         for process in processes:
             if process in self.proc.dead:
                 call.lost(self.proc.dead[process])
@@ -276,8 +278,7 @@ class Spawner:
         processes = procs.processes
         option = AggregateOutput(processes, procs.state.name, window_s)
         self.proc.control(self.proc.controller, option)
-        for process in processes:
-            self.proc.control(process, SetLogLevel(level))
+        self.proc.control_all(processes, SetLogLevel(level))
 
 
 def _spec(state: ActorsState, instance: Instance, process: int) -> SpawnActor:
@@ -378,17 +379,17 @@ class SpawnCall(GatherCall):
         self._answers[message.rank] = message
         if message.kind == ERROR:
             self._errors.append(message)
-        self._count_down()
+        self._count_down(1)
 
     def lost(self, ended: Exit) -> None:
         for index, process in enumerate(self.target.processes):
             is_waited_for = self._answers[index] is None and index not in self._gone
             if process == ended.process and is_waited_for:
                 self._gone[index] = ended
-                self._count_down()
+                self._count_down(1)
 
-    def _count_down(self) -> None:
-        self._missing -= 1
+    def _count_down(self, answers: int) -> None:
+        self._missing -= answers
         if self._missing or not self._close():
             return
         if self._errors:

@@ -18,7 +18,7 @@ from monarch_nb.actors.endpoints import end_if_lost
 from monarch_nb.core.errors.folding import fold_outputs, rank_words
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
 from monarch_nb.core.shape.values import ValueMesh
-from monarch_nb.core.wire.frames import REPLY, Message
+from monarch_nb.core.wire.frames import CONTROL, REPLY, Message
 from monarch_nb.core.wire.messages.cells import GetResult, GetVariable, NotDefined, SetVariables
 from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.data.stacking import cut
@@ -107,8 +107,14 @@ def _sent(
 ) -> P:
     call._begin(proc, target, context.current_tag())
     call.expect()
-    for index, (process, payload) in enumerate(zip(call.target.processes, payloads, strict=True)):
-        proc.control(process, request, payload=payload, reply=call.port, rank=index, tag=call.tag)
+    processes = call.target.processes
+    if all(each is payloads[0] for each in payloads):
+        proc.control_all(processes, request, payload=payloads[0], reply=call.port, tag=call.tag)
+    else:
+        for index, (process, payload) in enumerate(zip(processes, payloads, strict=True)):
+            proc.control(
+                process, request, payload=payload, reply=call.port, rank=index, tag=call.tag
+            )
     end_if_lost(proc, call)
     return call
 
@@ -116,6 +122,7 @@ def _sent(
 class _Put(GatherCall):
     __slots__ = ()
     can_be_cancelled = False
+    counted_kinds = (REPLY, CONTROL)
     answered_with: type[Done | NotDefined] = Done  # where it is not a value
 
     def deliver(self, message: Message) -> None:

@@ -20,6 +20,7 @@ from typing import Final
 
 import zmq
 
+from monarch_nb.core.casting import Cast
 from monarch_nb.core.wire import frames
 from monarch_nb.errors import ProtocolError
 from monarch_nb.net import wire
@@ -64,6 +65,7 @@ class Links:
         self._relay: Relay | None = None
         self._outboxes: dict[int, Outbox] = {}
         self._lock = threading.Lock()
+        self._flushing = threading.RLock()  # an interrupt may send while its thread flushes
         self._closing = False
         self._malformed = 0  # of the queue
         self._watches: list[PulseWatch] = []
@@ -103,12 +105,16 @@ class Links:
 
     def _open(self, process: int) -> Outbox:
         if process >> frames.HOST_SHIFT != self.process >> frames.HOST_SHIFT:
-            if self._relay is None:
-                self._relay = StreamRelay(self.run_dir, self.process, self._loop)
-            return RelayOutbox(self._relay, process, self._on_held)
+            return RelayOutbox(self._way_out(), process, self._on_held)
         if process & frames.SERVICE_BIT:
             return open_queue(self._context, self.run_dir, process, self._on_held)
         return StreamOutbox(Stream(self.run_dir, process, self._loop), self._on_held)
+
+    def _way_out(self) -> Relay:
+        # under the lock
+        if self._relay is None:
+            self._relay = StreamRelay(self.run_dir, self.process, self._loop)
+        return self._relay
 
     @property
     def loop(self) -> Loop:
@@ -128,12 +134,16 @@ class Links:
 
     def flush(self) -> None:
         """Send everything that is held. Whoever is about to wait calls this (if `held`)."""
-        while self.held:
-            try:
-                outbox = self.held.popleft()
-            except IndexError:
-                return  # another thread was faster
-            outbox.flush()
+        with self._flushing:
+            while self.held:
+                self.held.popleft().flush()
+
+    def cast(self, cast: Cast) -> None:
+        """Send a message to many processes of other hosts, behind all that was sent to them."""
+        self.flush()
+        with self._lock:
+            relay = self._way_out()
+        relay.cast(cast)
 
     def _on_held(self, outbox: Outbox) -> None:
         self.held.append(outbox)

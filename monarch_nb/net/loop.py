@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import heapq
+import itertools
 import os
 import select
 import sys
@@ -49,6 +51,8 @@ class Loop:
         self._period_s: float | None = None
         self._on_tick: Callable[[float], object] = lambda _: None
         self._tick_at = 0.0
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
         self._is_closed = False
         self._tried_since = self._try_at = 0.0
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -100,6 +104,11 @@ class Loop:
         self._period_s, self._on_tick = period_s, action
         self.wake()
 
+    def after(self, delay_s: float, action: Callable[[], object]) -> None:
+        """Call `action` once, so much later. The loop's thread."""
+        timer = time.monotonic() + delay_s, next(self._numbers), action
+        heapq.heappush(self._timers, timer)
+
     def wake(self) -> None:
         if not self._is_closed:  # the number of the descriptor may be another file's by now
             os.eventfd_write(self._wakeup, 1)
@@ -112,16 +121,19 @@ class Loop:
 
     def pause_s(self) -> float | None:
         """Return after how long `turn` has something to do even if nothing comes; or None."""
-        if not self._attempts:
-            return self._period_s
-        late = time.monotonic() > self._tried_since + _LATE_S
-        return _LATE_RETRY_S if late else _RETRY_S
+        pauses_s = [] if self._period_s is None else [self._period_s]
+        if self._timers:
+            pauses_s.append(max(0.0, self._timers[0][0] - time.monotonic()))
+        if self._attempts:
+            late = time.monotonic() > self._tried_since + _LATE_S
+            pauses_s.append(_LATE_RETRY_S if late else _RETRY_S)
+        return min(pauses_s, default=None)
 
     def turn(self, timeout_s: float | None = None) -> None:
         """Wait for what comes, at most `timeout_s` if given, and do what is due."""
         readers, writers = self._readers, self._writers
         pause_s = timeout_s
-        if timeout_s is None and (self._attempts or self._period_s is not None):
+        if timeout_s is None and (self._attempts or self._timers or self._period_s is not None):
             pause_s = self.pause_s()
         for fd, _ in self._epoll.poll(pause_s):
             try:
@@ -134,6 +146,8 @@ class Loop:
         if self._period_s is not None and (now := time.monotonic()) >= self._tick_at:
             self._tick_at = now + self._period_s
             self._do(functools.partial(self._on_tick, now))
+        if self._timers:
+            self._ring()
         if self._attempts and time.monotonic() >= self._try_at:
             self._try_again()
 
@@ -148,6 +162,10 @@ class Loop:
             action()
         except Exception:  # noqa: BLE001  as above
             traceback.print_exc(file=sys.__stderr__)
+
+    def _ring(self) -> None:
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            self._do(heapq.heappop(self._timers)[2])
 
     def _woken(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 import zmq
 
+from monarch_nb.core.casting import Cast
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Buffer
 from monarch_nb.errors import BrokenError
@@ -165,6 +166,9 @@ class Relay(Protocol):
     def send(self, process: int, parts: Sequence[Buffer]) -> None:
         """Send a message of these frames to a process of another host."""
 
+    def cast(self, cast: Cast) -> None:
+        """Send a message to processes of other hosts, which crosses each link once."""
+
     def sever(self) -> None:
         """Be of no use any more: this process is a fork."""
 
@@ -176,9 +180,9 @@ class StreamRelay:
     """The stream to this host's gateway, which runs in another process."""
 
     def __init__(self, run_dir: Path, own: int, loop: Loop) -> None:
-        gateway = wire.gateway_id(own >> frames.HOST_SHIFT)
+        self._gateway = wire.gateway_id(own >> frames.HOST_SHIFT)
         self._own = own
-        self._stream = Stream(run_dir, gateway, loop)
+        self._stream = Stream(run_dir, self._gateway, loop)
         self._lock: threading.Lock | _Severed = threading.Lock()
 
     def send(self, process: int, parts: Sequence[Buffer]) -> None:
@@ -186,6 +190,9 @@ class StreamRelay:
         relay = frames.HEADER.pack(frames.RELAY, 0, len(buffers), 0, 0, process, self._own, 0)
         with self._lock:
             self._stream.send_pieces(split([relay + bytes(first), *buffers]))
+
+    def cast(self, cast: Cast) -> None:
+        self.send(self._gateway, cast.pack(self._own))
 
     def sever(self) -> None:
         self._lock = SEVERED

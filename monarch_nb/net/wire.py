@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import zmq
 
-from monarch_nb.core.wire.frames import HOST_SHIFT, SERVICE_BIT
+from monarch_nb.core.wire.frames import GATEWAY, HOST_SHIFT, SERVICE_BIT
 from monarch_nb.errors import LaunchError
 from monarch_nb.net.keys import KeyPair
 from monarch_nb.net.private import check_private
@@ -175,7 +175,7 @@ def agent_id(host: int) -> int:
 
 def gateway_id(host: int) -> int:
     """Return the id under which a host's gateway receives what is for other hosts."""
-    return host << HOST_SHIFT | SERVICE_BIT | 1
+    return host << HOST_SHIFT | GATEWAY
 
 
 def bind_joins(context: Context, run_dir: Path, keys: KeyPair) -> zmq.Socket[bytes]:

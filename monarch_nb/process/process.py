@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from monarch_nb.config import Config
+from monarch_nb.core import reply_folding
+from monarch_nb.core.casting import Cast, Run, runs_of
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import (
     CALL,
     CONTROL,
     CONTROL_PORT,
     DETACHED,
+    FOLD_PORT,
     HEADER,
     LENT,
     SHARED,
@@ -36,6 +39,7 @@ from monarch_nb.net.outbox import Outbox
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.payloads import Payload, Payloads
 
+_MANY: Final = 2  # on other hosts: fewer are not worth a cast
 ANY_PORT: Final = -1
 """Whoever is registered here gets what is for a port that nobody has. No message can name it."""
 Handler = Callable[[Message], None]
@@ -53,6 +57,14 @@ class Serve(NamedTuple):
 def serve(kind: type[M], handle: Callable[[M, Message], None]) -> Serve:
     """Have control messages of this type handled, in the inbox thread."""
     return Serve(kind, handle)
+
+
+class Receivers(NamedTuple):
+    """Processes that get one message, as they are sent it: `each` with its rank by itself, `runs`
+    by a cast."""
+
+    each: Sequence[tuple[int, int]]
+    runs: Sequence[Run]
 
 
 class Proc:
@@ -76,7 +88,11 @@ class Proc:
         self.decode = self.payloads.decode
         self.decode_user_data = self.payloads.decode_user_data
         self.discard = self.payloads.discard
-        self.ports: dict[int, Handler] = {CONTROL_PORT: self._on_control, ANY_PORT: self.discard}
+        self.ports: dict[int, Handler] = {
+            CONTROL_PORT: self._on_control,
+            FOLD_PORT: self._on_fold,
+            ANY_PORT: self.discard,
+        }
         self.waiting: dict[int, Waiter] = {}
         """By the ports at which they wait for answers; no port is in both."""
         self.on_call_failed: list[Callable[[Any, int, Sequence[int]], None]] = []
@@ -166,6 +182,74 @@ class Proc:
         assert not payload.flags & SHARED
         self._send_large(process, CALL, port, payload, reply, rank, tag, source)
 
+    def receivers(self, members: Iterable[tuple[int, int]]) -> Receivers:
+        """Sort processes, each with its rank, by how they are reached."""
+        near: list[tuple[int, int]] = []
+        far: list[tuple[int, int]] = []
+        for member in members:
+            (near if member[0] >> frames.HOST_SHIFT == self.host else far).append(member)
+        if len(far) < _MANY:
+            return Receivers(near + far, ())
+        return Receivers(near, runs_of(far))
+
+    def cast(
+        self,
+        receivers: Receivers,
+        kind: int,
+        port: int,
+        payload: Payload,
+        *,
+        reply: int = 0,
+        tag: int = 0,
+    ) -> None:
+        """Send a payload to many processes, each of which gets its rank with it. It crosses the
+        network once for each host."""
+        send = self.send
+        for process, rank in receivers.each:
+            send(process, kind, port, payload, reply=reply, rank=rank, tag=tag)
+        if receivers.runs:
+            self._cast_far(receivers.runs, kind, port, payload, reply, tag)
+
+    def _cast_far(
+        self, runs: Sequence[Run], kind: int, port: int, payload: Payload, reply: int, tag: int
+    ) -> None:
+        members = [member for run in runs for member in run.members()]
+        living = [member for member in members if member[0] not in self.dead]
+        if not living or self.closed:
+            return
+        if self.id != self.controller:  # which is told of all
+            self.watch_all([process for process, _ in living])
+        whole = runs if len(living) == len(members) else runs_of(living)
+        bodies = _bodies(payload, kind, 0, tag, port, self.id, reply)
+        self.links.cast(Cast(whole, bodies))
+
+    def control_all(
+        self,
+        processes: Iterable[int],
+        message: object,
+        *,
+        payload: Payload | None = None,
+        reply: int = 0,
+        tag: int = 0,
+    ) -> None:
+        """Send a control message to many processes, each of which gets its place among them as its
+        rank."""
+        members = [(process, rank) for rank, process in enumerate(processes)]
+        content = _control(message, payload)
+        receivers = self.receivers(members)
+        self.cast(receivers, CONTROL, CONTROL_PORT, content, reply=reply, tag=tag)
+
+    def _on_fold(self, message: Message) -> None:
+        port, groups = reply_folding.unfold(message.payload)
+        for kind, tag, runs, payload in groups:
+            waiter = self.waiting.get(port)
+            if waiter is not None and not self._cut_off:
+                same = Message((kind, 0, 0, 0, tag, port, message.source, 0), payload)
+                if waiter.deliver_equal(same, runs):
+                    continue
+            for process, rank in (each for run in runs for each in run.members()):
+                self.deliver(Message((kind, 0, 0, rank, tag, port, process, 0), payload))
+
     def _send_large(
         self,
         process: int,
@@ -177,22 +261,17 @@ class Proc:
         tag: int,
         source: int | None = None,
     ) -> None:
-        buffers = list(payload.buffers)
-        if payload.flags & DETACHED:
-            buffers.append(payload.payload)
         origin = self.id if source is None else source
-        header = HEADER.pack(kind, payload.flags, len(buffers), rank, tag, port, origin, reply)
+        bodies = _bodies(payload, kind, rank, tag, port, origin, reply)
         if process == self.id:
+            frame, *buffers = bodies
             own = [each if isinstance(each, bytes) else bytearray(each) for each in buffers]
-            self.deliver(frames.build(HEADER.unpack(header), payload.payload, own))
+            rest = memoryview(frame)[HEADER.size :]
+            self.deliver(frames.build(HEADER.unpack_from(frame), rest, own))
             return
         box = self._boxes.get(process) or self._open(process)
-        if box is None:
-            return
-        if payload.flags & DETACHED:
-            box.send_frames([header, *buffers])
-        else:
-            box.send_frames([header + payload.payload, *buffers])
+        if box is not None:
+            box.send_frames(bodies)
 
     def control(
         self,
@@ -205,12 +284,7 @@ class Proc:
         tag: int = 0,
     ) -> None:
         """Send a control message; `payload` is user data, which no inbox thread opens."""
-        buffers: list[Any] = []
-        flags = 0
-        if payload is not None:
-            buffers = [*payload.buffers, payload.payload]
-            flags = payload.flags & (SHARED | LENT)
-        content = Payload(codec.encode(message), buffers, flags)
+        content = _control(message, payload)
         self.send(process, CONTROL, CONTROL_PORT, content, reply=reply, rank=rank, tag=tag)
 
     def answer(self, message: Message, answer: object, buffers: Sequence[Any] = ()) -> None:
@@ -349,6 +423,10 @@ class Waiter:
     def deliver(self, message: Message) -> None:
         raise NotImplementedError
 
+    def deliver_equal(self, message: Message, runs: Sequence[Run]) -> bool:  # noqa: ARG002
+        """Take the same answer of many; False: each has to be delivered by itself."""
+        return False
+
     def wait_for_people(self) -> Wait | None:
         return None
 
@@ -388,6 +466,26 @@ class _Asked(Waiter):
     def lost(self, ended: Exit) -> None:
         if self._proc.waiting.pop(self.port, None) is not None:
             self._then(Refused(ended.describe()))
+
+
+def _bodies(
+    payload: Payload, kind: int, rank: int, tag: int, port: int, source: int, reply: int
+) -> list[Any]:
+    # the frames of a message: header and payload, buffers
+    buffers = list(payload.buffers)
+    if payload.flags & DETACHED:
+        buffers.append(payload.payload)
+    header = HEADER.pack(kind, payload.flags, len(buffers), rank, tag, port, source, reply)
+    first = header if payload.flags & DETACHED else header + payload.payload
+    return [first, *buffers]
+
+
+def _control(message: object, payload: Payload | None) -> Payload:
+    # user data in the buffers, where no inbox thread opens it
+    if payload is None:
+        return Payload(codec.encode(message))
+    flags = payload.flags & (SHARED | LENT)
+    return Payload(codec.encode(message), [*payload.buffers, payload.payload], flags)
 
 
 def answer_of(kind: type[A], message: Message) -> A | Refused:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from monarch_nb.core.wire.frames import GATEWAY as GATEWAY_BITS
 from monarch_nb.errors import ProtocolError
 from monarch_nb.net.hosts import handshake
 from monarch_nb.net.hosts.records import BODY_BYTES, RecordReader, Sealer
@@ -73,6 +74,48 @@ def test_each_piece_comes_once_and_in_order(steps):
     for flow in range(3):
         mine = [number for number in numbers if number % 3 == flow]
         assert mine == sorted(mine)
+
+
+GATEWAY = 3 << 48 | GATEWAY_BITS
+flows = st.one_of(
+    st.tuples(st.sampled_from([11, 12]), st.sampled_from([21, 22])),
+    st.tuples(st.sampled_from([11, 12]), st.just(GATEWAY)),
+    st.tuples(st.just(GATEWAY), st.sampled_from([21, 22])),
+)
+
+
+FILLER = bytes(BODY_BYTES // 2)  # records have one piece each: flows take turns
+
+
+@settings(max_examples=200)
+@given(st.lists(st.one_of(st.tuples(flows, st.integers(1, 3)), st.none()), max_size=15))
+def test_casts_and_folded_answers_overtake_nothing_of_theirs(steps):
+    outgoing = Outgoing()
+    put, left = [], []
+
+    def send() -> None:
+        record = outgoing.next()
+        if record is not None:
+            outgoing.acknowledge(record[0])
+            left.extend(record[1].replace(FILLER, b" ").decode().split())
+
+    for number, step in enumerate(steps):
+        if step is None:
+            send()
+            continue
+        flow, size = step
+        ends = [each for each in flow if each != GATEWAY]
+        put.append((ends, [f"{number}.{piece}" for piece in range(size)]))
+        outgoing.put(flow, [each.encode() + FILLER for each in put[-1][1]])
+    while not outgoing.is_empty:
+        send()
+    assert sorted(left) == sorted(piece for _, pieces in put for piece in pieces)
+    order = {piece: at for at, piece in enumerate(left)}
+    for at, (ends, pieces) in enumerate(put):
+        for later_ends, later in put[at:]:
+            if set(ends) <= set(later_ends) or set(later_ends) <= set(ends):
+                both = [*pieces, *later] if later is not pieces else pieces
+                assert [order[each] for each in both] == sorted(order[each] for each in both)
 
 
 def test_a_long_message_holds_up_no_other():

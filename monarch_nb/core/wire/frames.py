@@ -26,7 +26,9 @@ CONTROL: Final = 4  # to a process: JSON in the payload, user data only in the b
 OUTPUT: Final = 5  # to an output port: JSON in the payload
 RELAY: Final = 6  # to a gateway: what follows is for the process `port` on another host
 BATCH: Final = 7  # several messages of one frame each: `rank` of them, their lengths, then they
-LAST_KIND: Final = BATCH
+CAST: Final = 8  # to a gateway: for whom the message in it is, see `core/casting.py`
+FOLD: Final = 9  # from a gateway: equal answers of many processes, see `core/reply_folding.py`
+LAST_KIND: Final = FOLD
 
 # flags
 SHARED: Final = 1  # buffers[0] is a table that says which of the buffers lie in shared memory
@@ -42,6 +44,7 @@ ROOT_PORT: Final = 1
 OUTPUT_PORT: Final = 3  # of the controller: what ranks print and show
 COMM_PORT: Final = 4  # of the controller: what widgets of ranks say
 MAIL_PORT: Final = 5  # values from rank to rank, see services/transfer/mail.py
+FOLD_PORT: Final = 6  # answers that gateways have folded
 CONTROLLERS_PORT: Final = 1 << 63 | 2
 FIRST_PORT: Final = 1 << 8
 ACTOR_BIT: Final = 1 << 63
@@ -49,6 +52,12 @@ GATE_BIT: Final = 1 << 62
 
 HOST_SHIFT: Final = 48
 SERVICE_BIT: Final = 1 << 47  # set in the ids of agents and gateways, which run no user code
+GATEWAY: Final = SERVICE_BIT | 1  # the id of a gateway, behind the number of its host
+
+
+def is_gateway(process: int) -> bool:
+    """Tell whether it is the gateway of a host."""
+    return process & ((1 << HOST_SHIFT) - 1) == GATEWAY
 
 
 class Buffer(Protocol):

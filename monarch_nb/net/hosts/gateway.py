@@ -10,7 +10,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
+from monarch_nb.core.casting import Cast, by_host
+from monarch_nb.core.reply_folding import HOLD_S, ReplyFolder
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Buffer, Message
 from monarch_nb.core.wire.messages import codec
@@ -30,6 +33,7 @@ from monarch_nb.net.outbox import Outbox, StreamOutbox, open_queue
 from monarch_nb.net.stream_inbox import StreamInbox
 from monarch_nb.net.streams import Stream
 
+_FORKED: Final = "this process was forked from a member of a mesh and cannot send"
 Take = Callable[[Sequence[Buffer]], None]
 OnLost = Callable[[int, str, float | None], None]
 """A host, why it is lost, and for how long it was silent, if that is why."""
@@ -70,6 +74,7 @@ class Gateway:
         self._here = dict(here or {})
         self._malformed = 0
         self._joiner = pieces.Joiner()
+        self._folder = ReplyFolder(wire.gateway_id(host))
         self._context = wire.new_context()
         self._inbox = self._new_inbox()
         self._local: dict[int, Outbox] = {}
@@ -129,6 +134,7 @@ class Gateway:
         self._malformed += self._inbox.malformed
         self._inbox.stop()  # nothing has failed, so what is there is ours no more
         self.host = host
+        self._folder = ReplyFolder(wire.gateway_id(host))
         self._inbox = self._new_inbox()
 
     def close(self, linger_s: float = 0.5) -> None:
@@ -161,6 +167,11 @@ class Gateway:
         """Send a message to a process of another host. Any thread."""
         cut = list(pieces.cut(source, process, bodies))
         self._routes.send(process >> frames.HOST_SHIFT, (source, process), cut)
+
+    def cast(self, source: int, cast: Cast) -> None:
+        """Send a message to processes of other hosts, once to each host. Any thread."""
+        for host, runs in by_host(cast.runs).items():
+            self.send(source, wire.gateway_id(host), cast._replace(runs=runs).pack(source))
 
     def _tell(self, host: int, message: object) -> None:
         # to the gateway of a host, by the way over which both are introduced
@@ -199,7 +210,16 @@ class Gateway:
         if message.port >> frames.HOST_SHIFT == self.host:
             self._deliver(message.port, bodies)
         else:
-            self.send(message.source, message.port, bodies)
+            was_holding = self._folder.is_holding
+            for source, leaving in self._folder.take(message.source, message.port, bodies):
+                self.send(source, message.port, leaving)
+            if self._folder.is_holding and not was_holding:
+                self._loop.after(HOLD_S, self._let_go)
+
+    def _let_go(self) -> None:
+        for caller, leaving in self._folder.let_go().items():
+            for source, bodies in leaving:
+                self.send(source, caller, bodies)
 
     def _deliver(self, process: int, message: Sequence[Buffer]) -> None:
         take = self._here.get(process)
@@ -211,14 +231,30 @@ class Gateway:
             self._outbox(process).send_frames(message)
 
     def _told(self, message: Sequence[Buffer]) -> None:
-        # by another gateway
+        # by another gateway; or by a process of this host, which casts
         for each in frames.open_frames(message):
+            if each.kind == frames.CAST:
+                self._spread(each.source, Cast.unpack(each.payload, each.buffers))
+                continue
             body, host = codec.json_of(each.payload), each.source >> frames.HOST_SHIFT
             if body.get("verb") == codec.verb_of(Introduce):
                 wanted = codec.decode(Introduce, body).host
                 self._tell_all(self._introductions.introduce(host, wanted))
             else:
                 self._direct.told(host, body)
+
+    def _spread(self, source: int, cast: Cast) -> None:
+        hosts = dict(by_host(cast.runs))
+        here = hosts.pop(self.host, [])
+        _, _, _, _, _, _, caller, reply = frames.parse_header(bytes(cast.bodies[0]))
+        count = sum(run.size for run in here)
+        if reply and count > 1 and caller >> frames.HOST_SHIFT != self.host:
+            self._folder.expect(caller, reply, count)
+        for process, message in cast._replace(runs=here).messages():
+            self._deliver(process, message)
+        away = [run for runs in hosts.values() for run in runs]
+        if away:
+            self.cast(source, cast._replace(runs=away))
 
     def _outbox(self, process: int) -> Outbox:
         found = self._local.get(process)
@@ -253,6 +289,7 @@ class Gateway:
                 each.end()
             self._direct.clear()
             self._joiner.forget()
+            self._folder.forget()
             self._drop_local()
         else:
             self._routes.remove(link.host)
@@ -294,8 +331,13 @@ class GatewayRelay:
 
     def send(self, process: int, parts: Sequence[Buffer]) -> None:
         if self._is_severed:
-            raise BrokenError("this process was forked from a member of a mesh and cannot send")
+            raise BrokenError(_FORKED)
         self._gateway.send(self._own, process, parts)
+
+    def cast(self, cast: Cast) -> None:
+        if self._is_severed:
+            raise BrokenError(_FORKED)
+        self._gateway.cast(self._own, cast)
 
     def sever(self) -> None:
         self._is_severed = True

@@ -5,15 +5,18 @@ that it has come; over a new connection what it has not is sent again, and what 
 dropped. So nothing is lost and nothing comes twice, however often the connection breaks.
 
 Messages of one sender to one receiver, a *flow*, keep their order; flows take turns, a piece each,
-so a long message holds up no other.
+so a long message holds up no other. What gateways take apart or have put together, casts of one
+sender and folded answers to one receiver, keeps its order with all flows of that sender or
+receiver: it goes into one flow of all, which those join while something of theirs is in it.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Final
 
+from monarch_nb.core.wire.frames import is_gateway
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net.hosts.records import BODY_BYTES
 
@@ -24,6 +27,7 @@ ACK_RECORDS: Final = 64
 _ROOM_BYTES: Final = BODY_BYTES - 1024  # for pieces in one record, beside its own header
 Flow = tuple[int, int]
 """Who sends, and to whom."""
+_SHARED: Final[Flow] = (0, 0)
 
 
 class Outgoing:
@@ -32,6 +36,8 @@ class Outgoing:
     def __init__(self) -> None:
         self._flows: dict[Flow, deque[bytes]] = {}
         self._turns: deque[Flow] = deque()
+        self._sharers: deque[int | Flow] = deque()  # of each piece in the shared flow, whose it is
+        self._sharing: Counter[int | Flow] = Counter()
         self._kept: deque[tuple[int, bytes]] = deque()  # not acknowledged
         self._kept_bytes = 0
         self._sent = 0  # how many of the kept have gone over this connection
@@ -43,6 +49,29 @@ class Outgoing:
         return not self._kept and not self._turns
 
     def put(self, flow: Flow, pieces: Iterable[bytes]) -> None:
+        source, process = flow
+        if is_gateway(process):
+            self._share(source, pieces)
+        elif is_gateway(source):
+            self._share(process, pieces)
+        elif self._sharing and not self._sharing.keys().isdisjoint((source, process, flow)):
+            self._join(flow, pieces)
+        else:
+            self._line_up(flow, pieces)
+
+    def _share(self, end: int, pieces: Iterable[bytes]) -> None:
+        for each in [each for each in self._flows if end in each]:
+            self._turns.remove(each)
+            self._join(each, self._flows.pop(each))
+        self._join(end, pieces)
+
+    def _join(self, sharer: int | Flow, pieces: Iterable[bytes]) -> None:
+        mine = list(pieces)
+        self._sharers.extend([sharer] * len(mine))
+        self._sharing[sharer] += len(mine)
+        self._line_up(_SHARED, mine)
+
+    def _line_up(self, flow: Flow, pieces: Iterable[bytes]) -> None:
         waiting = self._flows.get(flow)
         if waiting is None:
             self._flows[flow] = deque(pieces)
@@ -98,6 +127,8 @@ class Outgoing:
                 break
             self._turns.popleft()
             piece = waiting.popleft()
+            if flow is _SHARED:
+                self._has_left(self._sharers.popleft())
             found.append(piece)
             size += len(piece)
             if waiting:
@@ -105,6 +136,11 @@ class Outgoing:
             else:
                 del self._flows[flow]
         return found[0] if len(found) == 1 else b"".join(found)
+
+    def _has_left(self, sharer: int | Flow) -> None:
+        self._sharing[sharer] -= 1
+        if not self._sharing[sharer]:
+            del self._sharing[sharer]
 
 
 class Incoming:

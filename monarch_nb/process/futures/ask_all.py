@@ -45,8 +45,8 @@ class Question(Waiter, Generic[A]):
         self._all = threading.Event()
         self._port = proc.new_port()
         proc.waiting[self._port] = self
-        for process, request in requests.items():
-            proc.control(process, request, reply=self._port)
+        for request, asked in _grouped(requests):
+            proc.control_all(asked, request, reply=self._port)
         for process in requests.keys() & proc.dead.keys():
             self.lost(proc.dead[process])
         if not requests:
@@ -86,6 +86,17 @@ class Question(Waiter, Generic[A]):
         self._proc.waiting.pop(self._port, None)
         self._all.set()
         self._then()
+
+
+def _grouped(requests: Mapping[int, Request[A]]) -> list[tuple[Request[A], list[int]]]:
+    # equal ones are asked together
+    found: list[tuple[Request[A], list[int]]] = []
+    for process, request in requests.items():
+        if found and found[-1][0] == request:
+            found[-1][1].append(process)
+        else:
+            found.append((request, [process]))
+    return found
 
 
 def ask(proc: Proc, requests: Mapping[int, Request[A]], timeout_s: float) -> dict[int, A]:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
+from monarch_nb.core.casting import Run
 from monarch_nb.core.shape.values import ValueMesh
 from monarch_nb.core.wire.frames import GATE_BIT, REPLY, Message
 from monarch_nb.core.wire.messages.actors import Interrupt
 from monarch_nb.process import remote_errors
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.future import Future, make
-from monarch_nb.process.process import Proc, Wait, Waiter
+from monarch_nb.process.process import Proc, Receivers, Wait, Waiter
 
 if TYPE_CHECKING:
     from monarch_nb.core.shape.extent import Shape
@@ -38,7 +39,7 @@ class Target:
     """
 
     __slots__ = (
-        *("extent", "method", "port", "prefix", "processes", "ranks"),
+        *("_receivers", "extent", "method", "port", "prefix", "processes", "ranks"),
         *("shape", "state", "token", "version"),
     )
 
@@ -61,6 +62,14 @@ class Target:
         self.shape = shape
         self.extent = tuple(shape.labels), tuple(shape.ndslice.sizes)
         self.version = state.version
+        self._receivers: Receivers | None = None
+
+    def receivers(self, proc: Proc) -> Receivers:
+        """Return the processes, each with its place in the target, as this process reaches them."""
+        if self._receivers is None:
+            members = [(process, index) for index, process in enumerate(self.processes)]
+            self._receivers = proc.receivers(members)
+        return self._receivers
 
     @property
     def what(self) -> str:
@@ -69,6 +78,7 @@ class Target:
     def member(self, index: int) -> Target:
         one = self._copy()
         one.processes, one.ranks = (self.processes[index],), (self.ranks[index],)
+        one._receivers = None
         return one
 
     def by_gate(self, prefix: bytes) -> Target:
@@ -185,16 +195,17 @@ def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
     for call in reversed([each for each in calls if each.can_be_cancelled]):
         for process in set(call._unanswered()):
             replies.setdefault((process, call.target.state.number), []).append(call.port)
-    for (process, port), ports in replies.items():
-        proc.control(process, Interrupt(port, ports))
-    told = {
-        (process, call.target.state.number)
-        for call in calls
-        if call.interrupts_what_runs
-        for process in call._unanswered()
-    }
-    for process, port in told:
-        proc.control(process, Interrupt(port, [], running=True))
+    alike: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+    for (process, port), ports in sorted(replies.items()):
+        alike.setdefault((port, tuple(ports)), []).append(process)
+    for (port, owed), processes in alike.items():
+        proc.control_all(processes, Interrupt(port, list(owed)))
+    told: dict[int, set[int]] = {}
+    for call in calls:
+        if call.interrupts_what_runs:
+            told.setdefault(call.target.state.number, set()).update(call._unanswered())
+    for port, running in told.items():
+        proc.control_all(sorted(running), Interrupt(port, [], running=True))
 
 
 class SingleCall(_Pending[R]):
@@ -219,6 +230,8 @@ class GatherCall(_Pending[Any]):
     """Every member is asked; done when all have answered or one has failed."""
 
     __slots__ = ("_answers", "_found", "_missing")
+    counted_kinds: ClassVar[tuple[int, ...]] = (REPLY,)
+    """Of answers that are no failure of it."""
 
     def expect(self) -> None:
         self._missing = len(self.target.processes)
@@ -233,9 +246,21 @@ class GatherCall(_Pending[Any]):
             return
         if message.rank < len(self._answers) and self._answers[message.rank] is None:
             self._answers[message.rank] = message
-            self._missing -= 1
-            if not self._missing and self._close():
-                self._arrive(None)
+            self._count_down(1)
+
+    def deliver_equal(self, message: Message, runs: Sequence[Run]) -> bool:
+        answers = self._answers
+        if message.kind not in self.counted_kinds or not all(_are_missing(answers, runs)):
+            return False
+        for _, rank, size in runs:
+            answers[rank : rank + size] = [message] * size
+        self._count_down(sum(run.size for run in runs))
+        return True
+
+    def _count_down(self, answers: int) -> None:
+        self._missing -= answers
+        if not self._missing and self._close():
+            self._arrive(None)
 
     def _unanswered(self) -> Sequence[int]:
         pairs = zip(self.target.processes, self._answers, strict=True)
@@ -271,6 +296,12 @@ class GatherCall(_Pending[Any]):
                 with contextlib.suppress(Exception):
                     found[rank] = self._proc.decode(answer)
         return found
+
+
+def _are_missing(answers: Sequence[Message | None], runs: Sequence[Run]) -> Iterator[bool]:
+    for run in runs:
+        there = answers[run.rank : run.rank + run.size]
+        yield len(there) == run.size == there.count(None)
 
 
 class _StreamItem(Future[R]):

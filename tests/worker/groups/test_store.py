@@ -52,6 +52,7 @@ got = []
 for n in range(8):
     threading.Thread(target=lambda n=n: got.append(store.get(f'key-{n}'))).start()
 time.sleep(0.2); assert not got
+dist.barrier()  # or the other's sleep is over before
 store.multi_set([f'key-{n}' for n in range(8)], list('01234567')) if rank else None
 while len(got) < 8: time.sleep(0.01)
 """,

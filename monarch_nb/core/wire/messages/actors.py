@@ -15,7 +15,8 @@ class Release(ControlMessage, verb="release"):
 
 
 class SpawnActor(ControlMessage, verb="spawn_actor"):
-    """Construct an actor; its pickled class and arguments are in the buffers."""
+    """Construct an actor; its pickled class and arguments are in the buffers. Its rank is that of
+    the message, counted from `rank`, so that all ranks can be sent the same."""
 
     port: int
     name: str

@@ -1,0 +1,199 @@
+"""Equal answers of many ranks travel as one message: on each host, and where hosts come together.
+
+What ranks answer to a cast is held until all of this host have answered, or for a moment; then it
+leaves as one message, in which each payload stands once, with the runs of ranks that gave it. What
+is no short answer to a cast is never held, and whatever else goes to the same process is preceded
+by what is held for it: so nothing overtakes anything. Pure.
+
+    fold: port u64 | groups      group: kind u8 | tag u32 | length u32 | runs | payload
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from monarch_nb.core.casting import Run, pack_runs, runs_of, unpack_runs
+from monarch_nb.core.wire import frames
+from monarch_nb.core.wire.frames import HEADER, Buffer
+from monarch_nb.errors import RemoteProtocolError
+
+HOLD_S: Final = 0.002
+_LONGEST: Final = 4096  # bytes of a payload; of longer ones few are equal
+_MOST_CASTS: Final = 4096  # that one process may have answers of to come; then the oldest go alone
+_FOLDED_KINDS: Final = (frames.REPLY, frames.CONTROL)
+_PORT: Final = struct.Struct("<Q")
+_GROUP: Final = struct.Struct("<BII")
+Leaving = list[tuple[int, Sequence[Buffer]]]
+"""Messages, each with the process that it is from."""
+
+
+class Group(NamedTuple):
+    """The same answer, given by each process of these runs."""
+
+    kind: int
+    tag: int
+    runs: list[Run]
+    payload: memoryview
+
+
+class ReplyFolder:
+    """Holds what the processes of a host answer to processes of others, which asked many at once.
+
+    `own` is the gateway in whose name folded answers travel.
+    """
+
+    def __init__(self, own: int) -> None:
+        self._own = own
+        self._asked: dict[int, _Asked] = {}  # by who has asked
+        self._holding: set[int] = set()  # those for whom something is held
+
+    @property
+    def is_holding(self) -> bool:
+        return bool(self._holding)
+
+    def expect(self, caller: int, port: int, count: int) -> None:
+        """Note that so many processes here owe an answer to this port of a process."""
+        self._asked.setdefault(caller, _Asked(self._own)).expect(port, count)
+
+    def take(self, source: int, caller: int, bodies: Sequence[Buffer]) -> Leaving:
+        """Take a message from a process here to one that may have asked; return what leaves now, in
+        order. Raises `RemoteProtocolError`."""
+        asked = self._asked.get(caller)
+        if asked is None:
+            return [(source, bodies)]
+        header = frames.parse_header(bytes(memoryview(bodies[0])[: HEADER.size]))
+        if header[0] == frames.BATCH:
+            leaving = []
+            for one, frame in _opened(header, bytes(bodies[0])):
+                leaving += asked.take(source, one, [frame])
+        else:
+            leaving = asked.take(source, header, bodies)
+        if asked.is_holding:
+            self._holding.add(caller)
+        elif asked.is_over:
+            del self._asked[caller]
+            self._holding.discard(caller)
+        return leaving
+
+    def let_go(self) -> dict[int, Leaving]:
+        """Return all that is held, by who has asked: it has been held long enough."""
+        found = {caller: self._asked[caller].release() for caller in self._holding}
+        self._holding.clear()
+        return found
+
+    def forget(self) -> None:
+        """Forget all: those that have asked are lost."""
+        self._asked.clear()
+        self._holding.clear()
+
+
+class _Asked:
+    """What one process has asked, and what is held of the answers to it."""
+
+    def __init__(self, own: int) -> None:
+        self._own = own
+        self._casts: dict[int, _Cast] = {}  # by the port for answers, in the order of asking
+        self._numbers = itertools.count()
+        self._newest: dict[int, int] = {}  # of who has answered: the last cast that it answered
+        self.is_holding = False
+
+    @property
+    def is_over(self) -> bool:
+        return not self._casts
+
+    def expect(self, port: int, count: int) -> None:
+        casts = self._casts
+        if port not in casts:
+            casts[port] = _Cast(port, next(self._numbers))
+        casts[port].missing += count
+        if len(casts) > _MOST_CASTS:
+            idle = (port for port, each in casts.items() if not each.groups)
+            if (oldest := next(idle, None)) is not None:
+                del casts[oldest]
+
+    def take(self, source: int, header: tuple[int, ...], bodies: Sequence[Buffer]) -> Leaving:
+        kind, flags, buffers, rank, tag, port, _, _ = header
+        payload = memoryview(bodies[0])[HEADER.size :]
+        cast = self._casts.get(port)
+        is_short = kind in _FOLDED_KINDS and not flags | buffers and len(payload) <= _LONGEST
+        if cast is None or not is_short:
+            leaving = [*self.release(), (source, bodies)]
+        else:
+            # casts leave in their order: who answers in another has its first answers leave before
+            is_next = cast.number > self._newest.get(source, -1)
+            leaving = [] if is_next else self.release()
+            self._newest[source] = cast.number
+            cast.groups.setdefault((kind, tag, bytes(payload)), []).append((source, rank))
+            self.is_holding = True
+        if cast is not None:
+            cast.missing -= 1
+            if not cast.missing:
+                leaving += self._release_until(cast.number)
+                del self._casts[port]
+        return leaving
+
+    def release(self) -> Leaving:
+        """Return all that is held."""
+        if not self.is_holding:
+            return []
+        self.is_holding = False
+        self._newest.clear()
+        return [(self._own, [each.take()]) for each in self._casts.values() if each.groups]
+
+    def _release_until(self, number: int) -> Leaving:
+        held = [each for each in self._casts.values() if each.groups]
+        self.is_holding = any(each.number > number for each in held)
+        return [(self._own, [each.take()]) for each in held if each.number <= number]
+
+
+class _Cast:
+    """`missing` processes have not answered; `groups` are held, in the order of their answers."""
+
+    def __init__(self, port: int, number: int) -> None:
+        self.number = number
+        self.missing = 0
+        self.groups: dict[tuple[int, int, bytes], list[tuple[int, int]]] = {}
+        self._port = port
+
+    def take(self) -> bytes:
+        """Return what is held as one message, and hold it no more."""
+        groups, self.groups = self.groups, {}
+        header = HEADER.pack(frames.FOLD, 0, 0, 0, 0, frames.FOLD_PORT, 0, 0)
+        parts = [header, _PORT.pack(self._port)]
+        for (kind, tag, payload), members in groups.items():
+            parts += [_GROUP.pack(kind, tag, len(payload)), pack_runs(runs_of(members)), payload]
+        return b"".join(parts)
+
+
+def _opened(header: tuple[int, ...], batch: bytes) -> Iterator[tuple[tuple[int, ...], bytes]]:
+    # the headers and frames of a batch
+    for each in frames.unpack_batch(header, batch):
+        fields = (each.kind, each.flags, 0, each.rank, each.tag, each.port, each.source)
+        one = (*fields, each.reply)
+        yield one, HEADER.pack(*one) + bytes(each.payload)
+
+
+def unfold(payload: bytes | memoryview) -> tuple[int, list[Group]]:
+    """Return the port that folded answers are for, and what was answered.
+
+    Raises `RemoteProtocolError` where they are not whole.
+    """
+    rest = memoryview(payload)
+    if len(rest) < _PORT.size:
+        raise RemoteProtocolError("folded answers without a port")
+    (port,) = _PORT.unpack_from(rest)
+    rest = rest[_PORT.size :]
+    groups: list[Group] = []
+    while rest:
+        if len(rest) < _GROUP.size:
+            raise RemoteProtocolError("a group of folded answers is not whole")
+        kind, tag, length = _GROUP.unpack_from(rest)
+        runs, rest = unpack_runs(rest[_GROUP.size :])
+        if length > len(rest) or kind not in _FOLDED_KINDS:
+            raise RemoteProtocolError("folded answers that are none")
+        groups.append(Group(kind, tag, runs, rest[:length]))
+        rest = rest[length:]
+    return port, groups
