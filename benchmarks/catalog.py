@@ -1,6 +1,7 @@
 """What is measured, in which order, and what is aimed for."""
 
 from benchmarks.catalog_debugging import DEBUGGING
+from benchmarks.catalog_hosts import HOSTS
 from benchmarks.catalog_tensors import TENSORS
 from benchmarks.catalog_transfers import TRANSFERS
 from benchmarks.measures import CAST, SPAWNED
@@ -322,6 +323,7 @@ MEASURES: tuple[Measure, ...] = (
         quick=False,
     ),
     *TRANSFERS,
+    *HOSTS,
     *TENSORS,
     Measure(
         "first_call",

@@ -70,6 +70,11 @@ def within_times_of_raw(measure: str, figure: str, times: float, why: str) -> Ta
     return replace(target, why=why)
 
 
+def within_seconds_of_raw(measure: str, figure: str, seconds: float) -> Target:
+    text = f"<= raw + {seconds:g} s"
+    return _against("raw", measure, figure, lambda ours, raw: ours <= raw + seconds, text)
+
+
 def at_least_part_of(other: str, measure: str, figure: str, part: float) -> Target:
     text = f">= {part:g} x {other}"
 

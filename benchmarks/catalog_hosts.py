@@ -1,0 +1,84 @@
+"""What is measured between hosts, and what is aimed for."""
+
+from benchmarks.targets import (
+    MACHINE_WHY,
+    Measure,
+    Row,
+    Unit,
+    at_least_part_of,
+    at_most,
+    both,
+    within_seconds_of_raw,
+    within_times_of_raw,
+)
+
+_HOPS_WHY = (
+    "a call within a host is 2 x raw already, and each host's gateway is a process of its own: two "
+    "more hops of 70 us"
+)
+_COPIES_WHY = "values are copied on the way through both gateways; see docs/boxes/net.md"
+
+
+def _calls() -> tuple[Row, ...]:
+    labels = {"controller": "call to a rank of another host", "hosts": "call from host to host"}
+    return tuple(
+        Row(
+            figure,
+            label,
+            Unit.SECONDS,
+            both(
+                at_most("remote_call", figure, 0.3e-3, "<= 0.3 ms", MACHINE_WHY),
+                within_times_of_raw("remote_call", figure, 1.5, _HOPS_WHY),
+            ),
+        )
+        for figure, label in labels.items()
+    )
+
+
+def _data() -> tuple[Row, ...]:
+    labels = {
+        "argument": "256 MB argument to another host",
+        "result": "256 MB result from another host",
+        "read": "RDMABuffer.read_into from another host, 256 MB",
+    }
+    return tuple(
+        Row(
+            figure,
+            label,
+            Unit.BYTES_PER_SECOND,
+            at_least_part_of("raw", "remote_data", figure, 0.65),
+        )
+        for figure, label in labels.items()
+    )
+
+
+HOSTS: tuple[Measure, ...] = (
+    Measure("remote_call", _calls()),
+    Measure(
+        "remote_cast",
+        (
+            Row("time", "call to 2 hosts x 4 ranks", Unit.SECONDS),
+            Row("cpu", "the same: processor time of the controller", Unit.SECONDS),
+            Row("medium_one", "32 MB to one rank of another host", Unit.SECONDS),
+            Row(
+                "medium_times",
+                "32 MB to 2 hosts x 4 ranks, times one",
+                Unit.TIMES,
+                at_most("remote_cast", "medium_times", 1.2, "<= 1.2 x", _COPIES_WHY),
+            ),
+        ),
+    ),
+    Measure("remote_data", _data()),
+    Measure(
+        "remote_up",
+        (
+            Row(
+                "time",
+                "attach 4 hosts, spawn 4 x 8 ranks, torch loaded",
+                Unit.SECONDS,
+                within_seconds_of_raw("remote_up", "time", 1),
+            ),
+        ),
+        quick=False,
+    ),
+)
