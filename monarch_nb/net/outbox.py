@@ -70,12 +70,13 @@ class Outbox(ABC):
                 self._transmit(frame)
             self._last_ns = now_ns
 
-    def send_frames(self, parts: Sequence[Buffer]) -> None:
-        """Send a message of several frames; large ones go without a copy where possible."""
+    def send_frames(self, parts: Sequence[Buffer], *, is_constant: bool = False) -> None:
+        """Send a message of several frames; large ones go without a copy where possible, which it
+        is when nobody changes them any more."""
         with self._lock:
             if self._held:
                 self._send_held()
-            self._transmit_frames(parts)
+            self._transmit_frames(parts, is_constant=is_constant)
 
     def flush(self) -> None:
         with self._lock:
@@ -110,7 +111,7 @@ class Outbox(ABC):
     def _transmit(self, frame: bytes) -> None: ...
 
     @abstractmethod
-    def _transmit_frames(self, parts: Sequence[Buffer]) -> None: ...
+    def _transmit_frames(self, parts: Sequence[Buffer], *, is_constant: bool) -> None: ...
 
     @abstractmethod
     def _close(self, linger_s: float) -> None: ...
@@ -128,8 +129,8 @@ class StreamOutbox(Outbox):
     def _transmit(self, frame: bytes) -> None:
         self._stream.send(len(frame).to_bytes(4, "little") + frame)
 
-    def _transmit_frames(self, parts: Sequence[Buffer]) -> None:
-        self._stream.send_pieces(split(parts))
+    def _transmit_frames(self, parts: Sequence[Buffer], *, is_constant: bool) -> None:
+        self._stream.send_pieces(split(parts), is_constant=is_constant)
 
     def _close(self, linger_s: float) -> None:
         self._stream.close(linger_s)
@@ -152,7 +153,7 @@ class QueueOutbox(Outbox):
         if not self._socket.closed:
             self._socket.send(frame)
 
-    def _transmit_frames(self, parts: Sequence[Buffer]) -> None:
+    def _transmit_frames(self, parts: Sequence[Buffer], *, is_constant: bool) -> None:  # noqa: ARG002
         if not self._socket.closed:
             self._socket.send_multipart(parts)  # copied: the sender may change them at once
 
@@ -216,7 +217,7 @@ class RelayOutbox(Outbox):
     def _transmit(self, frame: bytes) -> None:
         self._relay.send(self._process, [frame])
 
-    def _transmit_frames(self, parts: Sequence[Buffer]) -> None:
+    def _transmit_frames(self, parts: Sequence[Buffer], *, is_constant: bool) -> None:  # noqa: ARG002
         self._relay.send(self._process, parts)
 
     def _close(self, linger_s: float) -> None:

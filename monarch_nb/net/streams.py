@@ -202,8 +202,8 @@ class Stream:
             data = data[sent:]
         self._queue([data])
 
-    def send_pieces(self, pieces: Sequence[Buffer]) -> None:
-        """Write pieces that belong together; what has to wait is copied, for it may be changed."""
+    def send_pieces(self, pieces: Sequence[Buffer], *, is_constant: bool = False) -> None:
+        """Write pieces that belong together; what has to wait is copied where it may change."""
         if not self._waiting and self._socket is not None:
             try:
                 sent = self._socket.sendmsg(pieces)
@@ -212,7 +212,7 @@ class Stream:
             except OSError:
                 return
             pieces = _after(pieces, sent)
-        self._queue(pieces)
+        self._queue(pieces if is_constant else [bytes(piece) for piece in pieces])
 
     def close(self, linger_s: float) -> None:
         """Close; what waits is still written within `linger_s`."""
@@ -242,7 +242,7 @@ class Stream:
             if self.closed or not pieces:
                 return
             idle = not self._waiting
-            self._waiting.extend(memoryview(bytes(piece)) for piece in pieces)
+            self._waiting.extend(memoryview(piece).cast("B") for piece in pieces)
             if idle and self._socket is not None:
                 self._loop.when_writable(self._socket.fileno(), self._on_writable)
 

@@ -7,18 +7,28 @@ from hypothesis import strategies as st
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Message
 from monarch_nb.errors import ProtocolError
-from monarch_nb.net.hosts.pieces import BEGINS, GOES_ON, PIECE_BYTES, WHOLE, Joiner, cut
+from monarch_nb.net.hosts.pieces import (
+    BEGINS,
+    GOES_ON,
+    PIECE_BYTES,
+    WHOLE,
+    WHOLE_BYTES,
+    Joiner,
+    cut,
+    read,
+)
 from monarch_nb.net.hosts.records import BODY_BYTES
-from monarch_nb.net.streams import StreamReader
 
-sizes = st.integers(0, 9) | st.sampled_from([PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES - 1])
+sizes = st.integers(0, 9) | st.sampled_from(
+    [WHOLE_BYTES, WHOLE_BYTES + 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES - 1]
+)
 messages = st.lists(st.tuples(sizes, st.integers(0, 255)), min_size=1, max_size=5)
 
 
 def on_the_link(bodies: list[bytes], source: int = 1) -> list[Message]:
     sent = list(cut(source, 7, bodies))
     assert all(len(piece) < BODY_BYTES - 1000 for piece in sent)
-    return [message for piece in sent for message in StreamReader().feed(piece)]
+    return [message for piece in sent for message in read(memoryview(piece))]
 
 
 def received(joiner: Joiner, sent: list[Message]) -> list[list[bytes]]:
@@ -33,7 +43,7 @@ def test_frames_arrive_as_they_were(message):
 
 
 def test_what_is_short_is_left_as_it_is():
-    bodies = [b"x" * (PIECE_BYTES // 3)] * 3
+    bodies = [b"x" * (WHOLE_BYTES // 3)] * 3
     [piece] = on_the_link(bodies)
     assert piece.tag == WHOLE
     assert [bytes(part) for part in (piece.payload, *piece.buffers)] == bodies

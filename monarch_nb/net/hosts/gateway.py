@@ -228,7 +228,7 @@ class Gateway:
         elif process == wire.gateway_id(self.host):
             self._told(message)
         else:
-            self._outbox(process).send_frames(message)
+            self._outbox(process).send_frames(message, is_constant=True)
 
     def _told(self, message: Sequence[Buffer]) -> None:
         # by another gateway; or by a process of this host, which casts

@@ -93,7 +93,7 @@ def pack_received(received: int) -> bytes:
     return _RECEIVED.pack(received)
 
 
-def unpack_received(body: bytes) -> int:
+def unpack_received(body: bytes | memoryview) -> int:
     if len(body) != _RECEIVED.size:
         raise RemoteProtocolError("the first record of a connection says what has come")
     received: int = _RECEIVED.unpack(body)[0]

@@ -22,9 +22,9 @@ from monarch_nb.core.wire.frames import Message
 from monarch_nb.errors import ProtocolError, RemoteProtocolError
 from monarch_nb.net.hosts.dialing import Connection, Failure, dial
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.session import Flow, Incoming, Outgoing
+from monarch_nb.net.hosts.pieces import read
+from monarch_nb.net.hosts.session import Body, Flow, Incoming, Outgoing
 from monarch_nb.net.loop import Loop
-from monarch_nb.net.streams import StreamReader
 from monarch_nb.net.threads import helper_thread
 
 LEFT: Final = "it was ended"
@@ -163,7 +163,7 @@ class Link:
                     found.socket.sendall(self._rest)
                 while (record := self._outgoing.next()) is not None:
                     found.socket.sendall(self._sealed(found, _DATA, *record))
-                found.socket.sendall(self._sealed(found, _LEAVES, 0, b""))
+                found.socket.sendall(self._sealed(found, _LEAVES, 0, []))
             self._drop_connection()
 
     def end(self) -> None:
@@ -178,7 +178,7 @@ class Link:
         The link has ended. Raises `RemoteProtocolError` for a number that cannot be."""
         with self._lock:
             bodies = self._outgoing.drain(received)
-        return [piece for body in bodies for piece in StreamReader().feed(body)]
+        return [piece for body in bodies for each in body for piece in read(memoryview(each))]
 
     def lose(self, why: str, silent_s: float | None = None) -> None:
         """Give the host up. The loop's thread."""
@@ -217,7 +217,7 @@ class Link:
             self.malformed += 1
             self._broken()
 
-    def _on_record(self, body: bytes) -> None:
+    def _on_record(self, body: memoryview) -> None:
         if len(body) < _HEADER.size:
             raise RemoteProtocolError(f"a record of {len(body)} bytes")
         kind, number, has_come = _HEADER.unpack_from(body)
@@ -232,18 +232,19 @@ class Link:
                 with self._lock:
                     self._say(_PULSE)
 
-    def _hand_on(self, body: bytes) -> None:
-        # a record has whole pieces; one that makes no sense is dropped, and the others come
+    def _hand_on(self, body: memoryview) -> None:
+        # a record has whole pieces; what makes no sense is dropped, and the others come
         try:
-            pieces = StreamReader().feed(memoryview(body)[_HEADER.size :].tobytes())
+            for piece in read(body[_HEADER.size :]):
+                self._take(piece)
         except ProtocolError:
             self.malformed += 1
-            return
-        for piece in pieces:
-            try:
-                self._events.on_piece(piece)
-            except ProtocolError:
-                self.malformed += 1
+
+    def _take(self, piece: Message) -> None:
+        try:
+            self._events.on_piece(piece)
+        except ProtocolError:
+            self.malformed += 1
 
     def _heard(self) -> None:
         self._heard_at = time.monotonic()
@@ -312,13 +313,13 @@ class Link:
     def _say(self, kind: int) -> None:
         # a sign of life, and what has come; a record that is being written is one too
         if self._rest is None and self._connection is not None:
-            self._write(self._connection, self._sealed(self._connection, kind, 0, b""))
+            self._write(self._connection, self._sealed(self._connection, kind, 0, []))
 
-    def _sealed(self, on: Connection, kind: int, number: int, body: bytes) -> memoryview:
+    def _sealed(self, on: Connection, kind: int, number: int, body: Body) -> memoryview:
         header = _HEADER.pack(kind, number, self._incoming.received)
         self._incoming.told()
         self._said_at = time.monotonic()
-        return on.sealer.seal(header + body)
+        return on.sealer.seal(header, *body)
 
     def _write(self, on: Connection, record: memoryview) -> None:
         try:

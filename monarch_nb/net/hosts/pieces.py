@@ -1,7 +1,8 @@
 """Long messages between hosts are cut into pieces, which travel as messages of their own.
 
-So messages of several senders may alternate on a link, and no piece takes long. The first piece
-says how long each frame of the message is; those that go on have what is in them, in order.
+So messages of several senders may alternate on a link, and no piece takes long: each fits into one
+record. The first says how long each frame of the message is; those that go on have what is in them,
+in order.
 
     relay header (`tag`: which piece, `port`: to whom, `source`: from whom) | frames, or lengths
     u64, or a part
@@ -16,19 +17,23 @@ from typing import Final
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Buffer, Message
 from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.net.hosts.records import BODY_BYTES
 from monarch_nb.net.streams import room_for, split
 
-PIECE_BYTES: Final = 1 << 18
+WHOLE_BYTES: Final = 1 << 18
+"""Up to so many bytes a message is one piece."""
+PIECE_BYTES: Final = BODY_BYTES - 4096
 WHOLE: Final = 0
 BEGINS: Final = 1
 GOES_ON: Final = 2
 _LENGTH: Final = struct.Struct("<Q")
+_FRAME: Final = struct.Struct("<I")
 
 
 def cut(source: int, process: int, bodies: Sequence[Buffer]) -> Iterator[bytes]:
     """Return what goes onto a link for a message to a process: itself, or its pieces."""
     views = [memoryview(body).cast("B") for body in bodies]
-    if sum(len(view) for view in views) <= PIECE_BYTES:
+    if sum(len(view) for view in views) <= WHOLE_BYTES:
         yield encode(WHOLE, source, process, views)
         return
     lengths = b"".join(_LENGTH.pack(len(view)) for view in views)
@@ -42,7 +47,37 @@ def encode(piece: int, source: int, process: int, bodies: Sequence[Buffer]) -> b
     """Return one piece as it goes onto a link."""
     first, *rest = bodies
     header = frames.HEADER.pack(frames.RELAY, 0, len(rest), 0, piece, process, source, 0)
-    return b"".join(split([header + bytes(first), *rest]))
+    if rest:
+        return b"".join(split([header + bytes(first), *rest]))
+    body = memoryview(first)
+    return b"".join((_FRAME.pack(len(header) + len(body)), header, body))
+
+
+def read(data: memoryview) -> Iterator[Message]:
+    """Iterate over the pieces in a record, which are views of it.
+
+    Raises `RemoteProtocolError` where the next is none.
+    """
+    at = 0
+    while at < len(data):
+        frame, at = _part(data, at, _FRAME)
+        if len(frame) < frames.HEADER.size:
+            raise RemoteProtocolError(f"a piece of {len(frame)} bytes")
+        header = frames.HEADER.unpack_from(frame)
+        buffers: list[memoryview] = []
+        for _ in range(header[2]):
+            buffer, at = _part(data, at, _LENGTH)
+            buffers.append(buffer)
+        yield Message(header, frame[frames.HEADER.size :], buffers)
+
+
+def _part(data: memoryview, at: int, length: struct.Struct) -> tuple[memoryview, int]:
+    # what stands behind its length from there, and where it ends
+    begin = at + length.size
+    end = begin + length.unpack_from(data, at)[0] if begin <= len(data) else begin
+    if end > len(data):
+        raise RemoteProtocolError("a piece that is not whole")
+    return data[begin:end], end
 
 
 def again(piece: Message) -> bytes:
@@ -59,7 +94,7 @@ class Joiner:
     def take(self, piece: Message) -> Sequence[Buffer] | None:
         """Return the frames of a message that is whole now. Raises `RemoteProtocolError`."""
         if piece.tag == WHOLE:
-            return [piece.payload, *piece.buffers]
+            return [bytes(piece.payload), *(bytes(memoryview(each)) for each in piece.buffers)]
         flow = piece.source, piece.port
         long = self._begun.pop(flow, None)
         if piece.buffers or piece.tag not in (BEGINS, GOES_ON):

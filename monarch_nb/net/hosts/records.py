@@ -10,12 +10,14 @@ knows the secret of the link; anything else ends the connection.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.net.streams import room_for
 
 BODY_BYTES: Final = 1 << 20
 """Longest body of a record."""
@@ -26,18 +28,25 @@ _LONGEST: Final = _LENGTH.size + BODY_BYTES + _TAG_BYTES
 
 
 class Sealer:
-    """Makes the records of one direction of one connection."""
+    """Makes the records of one direction of one connection, each in the place of the last."""
 
     def __init__(self, key: bytes) -> None:
         self._cipher = AESGCM(key)
         self._count = 0
+        self._body = room_for(BODY_BYTES)
+        self._record = room_for(_LONGEST)
 
-    def seal(self, body: bytes) -> memoryview:
-        """Return a record, as it goes onto the stream."""
-        size = len(body) + _TAG_BYTES
-        record = memoryview(bytearray(_LENGTH.size + size))
-        _LENGTH.pack_into(record, 0, size)
-        self._cipher.encrypt_into(_nonce(self._count), body, None, record[_LENGTH.size :])
+    def seal(self, *parts: bytes) -> memoryview:
+        """Return a record of these bytes, as it goes onto the stream; it is good until the next."""
+        end = 0
+        for part in parts:
+            begin, end = end, end + len(part)
+            self._body[begin:end] = part
+        size = end + _TAG_BYTES
+        _LENGTH.pack_into(self._record, 0, size)
+        record = self._record[: _LENGTH.size + size]
+        sealed = record[_LENGTH.size :]
+        self._cipher.encrypt_into(_nonce(self._count), self._body[:end], None, sealed)
         self._count += 1
         return record
 
@@ -48,35 +57,39 @@ class RecordReader:
     def __init__(self, key: bytes) -> None:
         self._cipher = AESGCM(key)
         self._count = 0
-        self._kept = memoryview(bytearray(2 * _LONGEST))
+        self._kept = room_for(2 * _LONGEST)
         self._filled = 0
+        self._body = room_for(BODY_BYTES)
 
     @property
     def room(self) -> memoryview:
         return self._kept[self._filled :]
 
-    def take(self, count: int) -> list[bytes]:
-        """Return the bodies that are whole now. Raises `RemoteProtocolError` for what is none."""
+    def take(self, count: int) -> Iterator[memoryview]:
+        """Iterate over the bodies that are whole now, each of which is good until the next.
+
+        Raises `RemoteProtocolError` for what is none.
+        """
         self._filled += count
-        found, at = [], 0
+        at = 0
         while self._filled - at > _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._kept, at)
             if not _TAG_BYTES <= size <= BODY_BYTES + _TAG_BYTES:
                 raise RemoteProtocolError(f"a record of {size} bytes")
-            begin, at_next = at + _LENGTH.size, at + _LENGTH.size + size
-            if at_next > self._filled:
+            begin, end = at + _LENGTH.size, at + _LENGTH.size + size
+            if end > self._filled:
                 break
-            found.append(self._open(self._kept[begin:at_next]))
-            at = at_next
+            yield self._open(self._kept[begin:end])
+            at = end
+        left = self._filled - at
         if at:
-            left = self._filled - at
-            self._kept[:left] = bytes(self._kept[at : self._filled])
+            self._kept[:left] = self._kept[at : self._filled]
             self._filled = left
-        return found
 
-    def _open(self, sealed: memoryview) -> bytes:
+    def _open(self, sealed: memoryview) -> memoryview:
+        body = self._body[: len(sealed) - _TAG_BYTES]
         try:
-            body = self._cipher.decrypt(_nonce(self._count), sealed, None)
+            self._cipher.decrypt_into(_nonce(self._count), sealed, None, body)
         except InvalidTag:
             raise RemoteProtocolError("a record of somebody without the key") from None
         self._count += 1

@@ -27,6 +27,8 @@ ACK_RECORDS: Final = 64
 _ROOM_BYTES: Final = BODY_BYTES - 1024  # for pieces in one record, beside its own header
 Flow = tuple[int, int]
 """Who sends, and to whom."""
+Body = list[bytes]
+"""The pieces in a record."""
 _SHARED: Final[Flow] = (0, 0)
 
 
@@ -38,7 +40,7 @@ class Outgoing:
         self._turns: deque[Flow] = deque()
         self._sharers: deque[int | Flow] = deque()  # of each piece in the shared flow, whose it is
         self._sharing: Counter[int | Flow] = Counter()
-        self._kept: deque[tuple[int, bytes]] = deque()  # not acknowledged
+        self._kept: deque[tuple[int, Body]] = deque()  # not acknowledged
         self._kept_bytes = 0
         self._sent = 0  # how many of the kept have gone over this connection
         self._last = 0
@@ -79,7 +81,7 @@ class Outgoing:
         else:
             waiting.extend(pieces)
 
-    def next(self) -> tuple[int, bytes] | None:
+    def next(self) -> tuple[int, Body] | None:
         """Return the number and the body of the next record; None: nothing, or too much on its
         way."""
         if self._sent < len(self._kept):
@@ -90,7 +92,7 @@ class Outgoing:
         body = self._gather()
         self._last += 1
         self._kept.append((self._last, body))
-        self._kept_bytes += len(body)
+        self._kept_bytes += sum(map(len, body))
         self._sent += 1
         return self._last, body
 
@@ -99,7 +101,7 @@ class Outgoing:
         if number > self._last:
             raise RemoteProtocolError(f"record {number} is acknowledged, {self._last} was the last")
         while self._kept and self._kept[0][0] <= number:
-            self._kept_bytes -= len(self._kept.popleft()[1])
+            self._kept_bytes -= sum(map(len, self._kept.popleft()[1]))
             self._sent = max(0, self._sent - 1)
 
     def begin_again(self, received: int) -> None:
@@ -107,7 +109,7 @@ class Outgoing:
         self.acknowledge(received)
         self._sent = 0
 
-    def drain(self, received: int) -> list[bytes]:
+    def drain(self, received: int) -> list[Body]:
         """Return the bodies of all that the other end has not, which go another way now."""
         self.acknowledge(received)
         bodies = [body for _, body in self._kept]
@@ -116,7 +118,7 @@ class Outgoing:
         self._kept.clear()
         return bodies
 
-    def _gather(self) -> bytes:
+    def _gather(self) -> Body:
         # pieces of flows in turn, as many as fit into a record
         found: list[bytes] = []
         size = 0
@@ -135,7 +137,7 @@ class Outgoing:
                 self._turns.append(flow)
             else:
                 del self._flows[flow]
-        return found[0] if len(found) == 1 else b"".join(found)
+        return found
 
     def _has_left(self, sharer: int | Flow) -> None:
         self._sharing[sharer] -= 1
