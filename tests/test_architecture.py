@@ -77,7 +77,7 @@ BOXES = {
         {"torch": LAZY, "opentelemetry": LAZY},
         only_in={"opentelemetry": "telemetry"},
     ),
-    "host": Box("core net", {"psutil": EAGER}),
+    "host": Box("core net data", {"psutil": EAGER}),
     "worker": Box(
         "services meshes actors process debugger core net data",
         {"IPython": EAGER},

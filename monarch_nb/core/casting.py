@@ -21,8 +21,6 @@ from monarch_nb.errors import RemoteProtocolError
 MOST_RECEIVERS: Final = 1 << 20
 _COUNT: Final = struct.Struct("<I")
 _RUN: Final = struct.Struct("<QII")
-_RANK_AT: Final = 4  # in the header
-_RANK_BYTES: Final = 4
 
 
 class Run(NamedTuple):
@@ -119,9 +117,6 @@ class Cast(NamedTuple):
     def messages(self) -> Iterator[tuple[int, Sequence[Buffer]]]:
         """Iterate over the processes, each with the message as it gets it."""
         inner, *buffers = self.bodies
-        inner = bytes(inner)
-        head, tail = inner[:_RANK_AT], inner[_RANK_AT + _RANK_BYTES :]
         for run in self.runs:
             for process, rank in run.members():
-                frame = b"".join((head, rank.to_bytes(_RANK_BYTES, "little"), tail))
-                yield process, [frame, *buffers]
+                yield process, [frames.with_rank(inner, rank), *buffers]

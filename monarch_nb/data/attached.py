@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from monarch_nb.data.shared import Handle, last_turn
+from monarch_nb.core.wire.leases import Handle
+from monarch_nb.data.shared import last_turn
 from monarch_nb.errors import BrokenError
 
 KEPT_BYTES: Final = 1 << 30

@@ -38,7 +38,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from monarch_nb.errors import ClosedError, LimitError, RemoteProtocolError
+from monarch_nb.core.wire.leases import Handle
+from monarch_nb.errors import ClosedError, LimitError
 
 PACK_BYTES = 64 << 20  # neighbours share a segment up to this size: 1000 tensors, not 1000 fds
 _AWAITED_BYTES_PER_S = 25e9  # 10 ms for 256 MB, which take 100 ms to be touched
@@ -46,9 +47,7 @@ _PAGE = mmap.PAGESIZE
 _SHARED = mmap.MAP_SHARED | mmap.MAP_POPULATE
 _LENDER = -1  # holds a segment while it is being filled; processes have ids >= 0
 _EVERY = 0  # in place of an inode number
-_LAYOUT = struct.Struct("<IIQQQI")
 _TURN = struct.Struct("<I")
-HANDLE_BYTES = _LAYOUT.size
 
 _libc = ctypes.CDLL(None)
 _libc.memcpy.restype = ctypes.c_void_p
@@ -56,33 +55,6 @@ _libc.memcpy.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
 
 Whole = Sequence[memoryview]
 """One buffer, as pieces of bytes that follow each other."""
-
-
-class Handle(NamedTuple):
-    """Where a lent buffer lies: bytes [offset, offset + size) of file `fd` of process `pid`.
-
-    `segment` is the inode number of the file, so a recycled pid or fd is never taken for it. With a
-    `turn` that is not 0 it may still be on its way there: the file ends with that number afterwards
-    (`last_turn`).
-    """
-
-    pid: int
-    fd: int
-    segment: int
-    offset: int
-    size: int
-    turn: int = 0
-
-    def pack(self) -> bytes:
-        return _LAYOUT.pack(*self)
-
-    @classmethod
-    def unpack(cls, data: bytes | memoryview) -> Handle:
-        """Return the handle of `pack`; RemoteProtocolError if these bytes cannot be one."""
-        handle = cls(*_LAYOUT.unpack(data)) if len(data) == HANDLE_BYTES else None
-        if not handle or not handle.pid or not handle.size or handle.offset % _PAGE:
-            raise RemoteProtocolError(f"not a handle of shared memory: {handle or len(data)}")
-        return handle
 
 
 def last_turn(fd: int) -> int:

@@ -19,6 +19,7 @@ from monarch_nb.errors import LaunchError
 from monarch_nb.host import guard
 from monarch_nb.host.interfaces import interface_for_others, reachable_at
 from monarch_nb.host.launch import AgentBoot
+from monarch_nb.host.lending import Lending
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.rundir import new_run_dir
 from monarch_nb.net import wire
@@ -52,6 +53,7 @@ class HostMember:
             self._thread.loop,
             Timing.of(self._config),
             on_lost=lambda _host, why, _silent_s: self._left(why),
+            lender=Lending(self._config.shared_bytes, self._config.shared_threshold_bytes),
         )
 
     @property

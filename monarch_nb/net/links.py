@@ -104,7 +104,8 @@ class Links:
             return found
 
     def _open(self, process: int) -> Outbox:
-        if process >> frames.HOST_SHIFT != self.process >> frames.HOST_SHIFT:
+        is_here = process >> frames.HOST_SHIFT == self.process >> frames.HOST_SHIFT
+        if not is_here or frames.is_gateway(process):
             return RelayOutbox(self._way_out(), process, self._on_held)
         if process & frames.SERVICE_BIT:
             return open_queue(self._context, self.run_dir, process, self._on_held)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import itertools
 import queue
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -21,13 +20,20 @@ from typing import Any, Final
 
 from monarch_nb.config import Config
 from monarch_nb.core.wire import frames, pickling
-from monarch_nb.core.wire.frames import DETACHED, LENT, SHARED, Message
+from monarch_nb.core.wire.frames import (
+    DETACHED,
+    GATEWAY,
+    HOST_SHIFT,
+    LENT,
+    RELAYED,
+    SHARED,
+    Message,
+)
+from monarch_nb.core.wire.leases import Handle, read_table, write_table
 from monarch_nb.data.attached import attach, give_up_kept
-from monarch_nb.data.shared import HANDLE_BYTES, Arena, Handle, Whole
-from monarch_nb.errors import LimitError, RemoteProtocolError
+from monarch_nb.data.shared import Arena, Whole
+from monarch_nb.errors import LimitError
 from monarch_nb.net.links import DETACH_BYTES
-
-_LENT: Final = struct.Struct("<B")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -131,7 +137,7 @@ class Payloads:
     def discard(self, message: Message) -> None:
         """Give back the memory that a message for nobody borrows."""
         for segment in _segments(message):
-            self._release(message.source, segment)
+            self._release(self._lender_of(message), segment)
 
     def check(self, message: Message) -> None:
         """Raise `RemoteProtocolError` for a message whose shared memory makes no sense."""
@@ -146,7 +152,7 @@ class Payloads:
 
     def discard_later(self, message: Message) -> None:
         for segment in _segments(message):
-            self._free(message.source, segment)
+            self._free(self._lender_of(message), segment)
 
     def give_back(self) -> None:
         """Give back what nobody uses any more, before its owner hears anything else from here."""
@@ -188,23 +194,27 @@ class Payloads:
             raise
         placed = [next(handles) if size >= threshold else None for size in sizes]
         inline = [whole[0] for whole, handle in zip(wholes, placed, strict=True) if handle is None]
-        return [_write_table(placed), *inline]
+        return [write_table(placed), *inline]
 
     def _take_up(self, message: Message) -> None:
         # Each lease is taken up once, also when two threads look at one value
         with self._lock:
             if message.flags & SHARED:
-                inline = iter(message.buffers[1:])
+                inline, lender = iter(message.buffers[1:]), self._lender_of(message)
                 message.take_up(
                     [
-                        next(inline) if handle is None else self._attach(message.source, handle)
-                        for handle in _read_table(message.buffers[0])
+                        next(inline) if handle is None else self._attach(lender, handle)
+                        for handle in read_table(message.buffers[0])
                     ]
                 )
 
     def _attach(self, owner: int, handle: Handle) -> memoryview:
         self._start_releaser()
         return attach(handle, functools.partial(self._free, owner, handle.segment))
+
+    def _lender_of(self, message: Message) -> int:
+        is_relayed = message.flags & RELAYED
+        return self._host << HOST_SHIFT | GATEWAY if is_relayed else message.source
 
     def _lender(self) -> Arena:
         with self._lock:
@@ -249,27 +259,11 @@ def _size(whole: Whole) -> int:
     return sum(piece.nbytes for piece in whole)
 
 
-def _write_table(placed: Sequence[Handle | None]) -> bytes:
-    blank = bytes(HANDLE_BYTES)
-    return b"".join(
-        _LENT.pack(handle is not None) + (blank if handle is None else handle.pack())
-        for handle in placed
-    )
-
-
-def _read_table(table: Any) -> list[Handle | None]:
-    step = _LENT.size + HANDLE_BYTES
-    if len(table) % step:
-        raise RemoteProtocolError(f"a table of leases of {len(table)} bytes")
-    entries = [bytes(table[at : at + step]) for at in range(0, len(table), step)]
-    return [Handle.unpack(each[1:]) if each[0] else None for each in entries]
-
-
 def _segments(carrier: Payload | Message) -> list[int]:
     # the shared memory that its buffers lie in
     if not carrier.flags & SHARED:
         return []
-    return [handle.segment for handle in _read_table(carrier.buffers[0]) if handle is not None]
+    return [handle.segment for handle in read_table(carrier.buffers[0]) if handle is not None]
 
 
 class Handed:

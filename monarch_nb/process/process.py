@@ -103,7 +103,8 @@ class Proc:
         self.closed = False
         self._numbers = itertools.count(frames.FIRST_PORT)
         self._boxes: dict[int, Outbox] = {}
-        self._watched = {process, agent, controller}
+        gateway = self.host << frames.HOST_SHIFT | frames.GATEWAY
+        self._watched = {process, agent, controller, gateway}
         self.links = Links(run_dir, process, self.deliver)
 
     def reconfigure(self, config: Config) -> None:

@@ -12,9 +12,10 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from monarch_nb.core.wire.leases import Handle
 from monarch_nb.data import attached
 from monarch_nb.data.attached import attach, give_up_kept
-from monarch_nb.data.shared import Arena, Handle
+from monarch_nb.data.shared import Arena
 
 HOLDER = 11
 SIZE = 8 << 20

@@ -9,8 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from monarch_nb.core.wire.leases import Handle
 from monarch_nb.data.attached import attach, give_up_kept
-from monarch_nb.data.shared import Arena, Handle
+from monarch_nb.data.shared import Arena
 from monarch_nb.errors import BrokenError, ClosedError
 from tests.support import eventually
 

@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monarch_nb.core.wire.leases import HANDLE_BYTES, Handle
 from monarch_nb.data.attached import attach
-from monarch_nb.data.shared import HANDLE_BYTES, Arena, Handle
+from monarch_nb.data.shared import Arena
 from monarch_nb.errors import BrokenError, ClosedError, LimitError, RemoteProtocolError
 from tests.source import ROOT
 from tests.support import open_fds
@@ -32,7 +33,8 @@ nothing = lambda: None
 PEER = """
 import gc, json, os, resource, sys
 from monarch_nb.data.attached import attach
-from monarch_nb.data.shared import Arena, Handle
+from monarch_nb.core.wire.leases import Handle
+from monarch_nb.data.shared import Arena
 arena, held, released = Arena(1 << 28), {}, []
 
 def take(name, handle):

@@ -17,6 +17,8 @@ from monarch_nb.errors import RemoteProtocolError
 
 HEADER: Final = struct.Struct("<BBHIIQQQ")
 MAX_BUFFERS: Final = 0xFFFF
+_RANK_AT: Final = 4
+_RANK_BYTES: Final = 4
 
 # kinds
 CALL: Final = 1  # to an actor's port: run an endpoint; reply 0 means nobody waits
@@ -35,7 +37,8 @@ SHARED: Final = 1  # buffers[0] is a table that says which of the buffers lie in
 DETACHED: Final = 2  # the payload travels as the last buffer, because it is large
 RETURN: Final = 4  # who sent it stands behind the pickle; a notice is wanted if nobody gets it
 LENT: Final = 8  # the pickle is the first buffer, which lies in shared memory, because it is large
-KNOWN_FLAGS: Final = SHARED | DETACHED | RETURN | LENT
+RELAYED: Final = 16  # the gateway of this host has lent what is shared, not who sent it
+KNOWN_FLAGS: Final = SHARED | DETACHED | RETURN | LENT | RELAYED
 
 # ports below this are given by hand; above, a process counts them up; actor ports have the top bit
 # set, and the one below where the message has to pass the actor's gate first
@@ -141,6 +144,13 @@ def unpack_batch(header: tuple[int, ...], frame: bytes) -> list[Message]:
         found.append(Message(HEADER.unpack_from(frame, at), view[at + HEADER.size : at + length]))
         at += length
     return found
+
+
+def with_rank(frame: Buffer, rank: int) -> bytes:
+    """Return the first frame of a message with another rank in its header."""
+    view = memoryview(frame)
+    rank_bytes = rank.to_bytes(_RANK_BYTES, "little")
+    return b"".join((view[:_RANK_AT], rank_bytes, view[_RANK_AT + _RANK_BYTES :]))
 
 
 def open_parts(parts: Sequence[QueueFrame]) -> list[Message]:

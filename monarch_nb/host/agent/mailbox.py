@@ -129,7 +129,8 @@ class Mailbox:
         return found
 
     def _connect(self, process: int) -> Outbox:
-        if process >> frames.HOST_SHIFT == self._process >> frames.HOST_SHIFT:
+        is_here = process >> frames.HOST_SHIFT == self._process >> frames.HOST_SHIFT
+        if is_here and not frames.is_gateway(process):
             return open_queue(self._context, self._run_dir, process)
         if self._relay is None:
             self._relay = StreamRelay(self._run_dir, self._process, self._relay_loop)

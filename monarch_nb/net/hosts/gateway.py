@@ -17,6 +17,8 @@ from monarch_nb.core.reply_folding import HOLD_S, ReplyFolder
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Buffer, Message
 from monarch_nb.core.wire.messages import codec
+from monarch_nb.core.wire.messages.actors import Release
+from monarch_nb.core.wire.messages.agents import Exited, Watch
 from monarch_nb.core.wire.messages.hosts import Introduce
 from monarch_nb.errors import BrokenError, RemoteProtocolError
 from monarch_nb.net import wire
@@ -28,10 +30,9 @@ from monarch_nb.net.hosts.introductions import Introductions, Told
 from monarch_nb.net.hosts.link import Link, Timing
 from monarch_nb.net.hosts.listener import Listener
 from monarch_nb.net.hosts.routes import Routes
+from monarch_nb.net.local import Lender, LocalProcesses
 from monarch_nb.net.loop import Loop
-from monarch_nb.net.outbox import Outbox, StreamOutbox, open_queue
 from monarch_nb.net.stream_inbox import StreamInbox
-from monarch_nb.net.streams import Stream
 
 _FORKED: Final = "this process was forked from a member of a mesh and cannot send"
 Take = Callable[[Sequence[Buffer]], None]
@@ -52,6 +53,7 @@ class Gateway:
         on_lost: is called once for each host that is lost.
         on_pulse: is called with a host, and for how long it has been silent, or None when it is
             heard again.
+        lender: puts large values from other hosts where all processes of this one find them.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Gateway:
         on_lost: OnLost,
         on_pulse: Callable[[int, float | None], None] = ignore,
         here: Mapping[int, Take] | None = None,
+        lender: Lender | None = None,
     ) -> None:
         self._run_dir = run_dir
         self.host = host
@@ -75,9 +78,8 @@ class Gateway:
         self._malformed = 0
         self._joiner = pieces.Joiner()
         self._folder = ReplyFolder(wire.gateway_id(host))
-        self._context = wire.new_context()
         self._inbox = self._new_inbox()
-        self._local: dict[int, Outbox] = {}
+        self._local = LocalProcesses(run_dir, loop, lender, self._watch)
         self._routes = Routes(self._ask_for)
         self._introductions = Introductions()
         self._direct = DirectLinks(self._routes, timing, self._new_link, self._tell)
@@ -141,14 +143,14 @@ class Gateway:
         """Say to all that this host leaves, once what was sent is written. Any thread but the
         loop's."""
         self._loop.call(lambda: self._close(linger_s))
-        self._context.destroy(0)
+        self._local.close()
         for path in wire.socket_paths(self._run_dir, wire.gateway_id(self.host)):
             path.unlink(missing_ok=True)
 
     def _close(self, linger_s: float) -> None:
         for link in self._routes.clear():
             link.leave(linger_s)
-        self._drop_local()
+        self._local.drop()
         for each in self._listeners:
             each.stop()
         self._inbox.stop()
@@ -228,20 +230,27 @@ class Gateway:
         elif process == wire.gateway_id(self.host):
             self._told(message)
         else:
-            self._outbox(process).send_frames(message, is_constant=True)
+            self._local.deliver(process, message)
 
     def _told(self, message: Sequence[Buffer]) -> None:
-        # by another gateway; or by a process of this host, which casts
+        # by another gateway, the agent, or a process of this host
         for each in frames.open_frames(message):
             if each.kind == frames.CAST:
                 self._spread(each.source, Cast.unpack(each.payload, each.buffers))
                 continue
             body, host = codec.json_of(each.payload), each.source >> frames.HOST_SHIFT
-            if body.get("verb") == codec.verb_of(Introduce):
-                wanted = codec.decode(Introduce, body).host
-                self._tell_all(self._introductions.introduce(host, wanted))
-            else:
-                self._direct.told(host, body)
+            match body.get("verb"):
+                case "introduce":
+                    wanted = codec.decode(Introduce, body).host
+                    self._tell_all(self._introductions.introduce(host, wanted))
+                case "release":
+                    self._local.release(codec.decode(Release, body).segment, each.source)
+                case "exited":
+                    self._local.ended(codec.decode(Exited, body).proc)
+                case "silent" | "heard":
+                    pass  # a rank that is not dead keeps what it was lent
+                case _:
+                    self._direct.told(host, body)
 
     def _spread(self, source: int, cast: Cast) -> None:
         hosts = dict(by_host(cast.runs))
@@ -250,22 +259,17 @@ class Gateway:
         count = sum(run.size for run in here)
         if reply and count > 1 and caller >> frames.HOST_SHIFT != self.host:
             self._folder.expect(caller, reply, count)
-        for process, message in cast._replace(runs=here).messages():
-            self._deliver(process, message)
+        if here:
+            self._local.deliver_all(cast._replace(runs=here))
         away = [run for runs in hosts.values() for run in runs]
         if away:
             self.cast(source, cast._replace(runs=away))
 
-    def _outbox(self, process: int) -> Outbox:
-        found = self._local.get(process)
-        if found is None:
-            found = self._local[process] = self._open(process)
-        return found
-
-    def _open(self, process: int) -> Outbox:
-        if process & frames.SERVICE_BIT:
-            return open_queue(self._context, self._run_dir, process)
-        return StreamOutbox(Stream(self._run_dir, process, self._loop))
+    def _watch(self, process: int) -> None:
+        own = wire.gateway_id(self.host)
+        header = frames.HEADER.pack(frames.CONTROL, 0, 0, 0, 0, frames.CONTROL_PORT, own, 0)
+        watch = codec.encode(Watch([process]))
+        self._local.deliver(wire.agent_id(self.host), [header + watch])
 
     # what links tell: the loop's thread
 
@@ -290,7 +294,7 @@ class Gateway:
             self._direct.clear()
             self._joiner.forget()
             self._folder.forget()
-            self._drop_local()
+            self._local.drop()
         else:
             self._routes.remove(link.host)
             self._tell_all(self._introductions.remove(link.host))
@@ -310,11 +314,6 @@ class Gateway:
     def _link_of(self, session: bytes) -> Link | None:
         links = self._routes.links
         return next((link for link in links if link.secret.session == session), None)
-
-    def _drop_local(self) -> None:
-        for outbox in self._local.values():
-            outbox.close(0)
-        self._local.clear()
 
     def _new_inbox(self) -> StreamInbox:
         process = wire.gateway_id(self.host)

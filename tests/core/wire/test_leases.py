@@ -1,0 +1,51 @@
+"""Where buffers lie in shared memory, as messages say it."""
+
+import pytest
+
+from monarch_nb.core.wire import frames
+from monarch_nb.core.wire.frames import DETACHED, HEADER, LENT, RELAYED, RETURN, SHARED
+from monarch_nb.core.wire.leases import Handle, Lendable, read_table, write_table
+from monarch_nb.errors import RemoteProtocolError
+
+HANDLE = Handle(1, 2, 3, 0, 5)
+
+
+def bodies(kind: int, flags: int, payload: bytes, *buffers: bytes, port: int = 7) -> list[bytes]:
+    return [HEADER.pack(kind, flags, len(buffers), 4, 0, port, 42, 8) + payload, *buffers]
+
+
+def test_a_table_is_read_as_it_was_written():
+    assert read_table(write_table([HANDLE, None, HANDLE])) == [HANDLE, None, HANDLE]
+    with pytest.raises(RemoteProtocolError):
+        read_table(write_table([HANDLE])[:-1])
+
+
+def test_large_buffers_are_lent_and_the_others_stay():
+    message = Lendable.of(bodies(frames.CALL, 0, b"pickle", b"large", b"small"))
+    frame, table, small = message.lent([HANDLE, None])
+    kind, flags, count, rank, *_ = frames.parse_header(frame)
+    assert (kind, flags, count, rank) == (frames.CALL, SHARED | RELAYED, 2, 4)
+    assert (frame[HEADER.size :], bytes(small)) == (b"pickle", b"small")
+    assert read_table(table) == [HANDLE, None]
+
+
+def test_a_large_pickle_is_lent_as_the_first_buffer():
+    message = Lendable.of(bodies(frames.REPLY, DETACHED, b"", b"raw", b"large pickle"))
+    assert [bytes(each) for each in message.buffers] == [b"large pickle", b"raw"]
+    frame, _, raw = message.lent([HANDLE, None])
+    assert frames.parse_header(frame)[1] == SHARED | RELAYED | LENT
+    assert bytes(raw) == b"raw"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        bodies(frames.CONTROL, 0, b"{}", b"user data"),
+        bodies(frames.CALL, SHARED, b"", b"table"),
+        bodies(frames.CALL, DETACHED | RETURN, b"", b"pickle and sender"),
+        bodies(frames.CALL, DETACHED, b"", b"prefix and pickle", port=7 | frames.GATE_BIT),
+    ],
+    ids=["control", "lent already", "with a sender", "to a gate"],
+)
+def test_others_travel_as_they_are(message):
+    assert Lendable.of(message) is None
