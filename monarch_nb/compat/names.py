@@ -33,8 +33,8 @@ _SHAPES: Final = "Extent NDSlice Point Region Selection Shape Slice"
 _JOB: Final = _from(
     "monarch_nb.job:",
     "DEFAULT_JOB_PATH JobState JobTrait LocalJob MeshAdminConfig ProcessJob TelemetryConfig "
-    "PortForwarder SSHJob exec_command hosts_from_config job_load job_loads load_current_job "
-    "set_current_job shell",
+    "PortForwarder SSHJob SlurmJob exec_command hosts_from_config job_load job_loads "
+    "load_current_job set_current_job shell",
 )
 _WORKERS: Final = _same(
     "attach_to_workers run_worker_loop_forever run_worker_loop_until_shutdown "
