@@ -1,6 +1,6 @@
 """`SlurmJob` on a real Slurm: from the queue to a mesh, and to the end in every way."""
 
-import os
+import re
 import signal
 import stat
 import subprocess
@@ -14,14 +14,16 @@ import pytest
 from monarch_nb import Actor, endpoint, shutdown_context
 from monarch_nb.control.jobs.status import Stage
 from monarch_nb.errors import LaunchError
+from monarch_nb.host.rundir import sweep_all
 from monarch_nb.job import SlurmJob
 from tests.clusters.actors import Where, names
 from tests.source import ROOT
-from tests.support import eventually, is_running
+from tests.support import eventually
 
 pytestmark = pytest.mark.slow
 
 NODES = 2
+TOO_WIDE = "Partition(Config|NodeLimit): the partition"  # whichever Slurm looks at first
 
 
 @pytest.fixture(autouse=True)
@@ -118,9 +120,9 @@ def test_a_ticket_is_for_the_user_alone_and_a_path_in_the_script(cluster, home):
 
 def test_a_job_that_cannot_start_says_why_and_is_not_left_there(cluster, caplog):
     job = SlurmJob({"trainers": 9}, job_start_timeout=3)
-    with pytest.raises(LaunchError, match="has 0 of 9 hosts after 3 s: queued PartitionConfig: the"):
+    with pytest.raises(LaunchError, match=f"has 0 of 9 hosts after 3 s: queued {TOO_WIDE}"):
         job.state(cached_path=None)
-    assert "is queued: PartitionConfig: the partition has too few nodes" in caplog.text
+    assert re.search(f"is queued: {TOO_WIDE}", caplog.text)
     assert not in_queue(cluster)
     assert stage(job) is Stage.GONE
 
@@ -179,6 +181,7 @@ def test_a_job_that_is_cancelled_in_the_queue_ends_the_wait(cluster):
 
 
 PROGRAM = """
+from monarch_nb.host.rundir import sweep_all
 from monarch_nb.job import SlurmJob
 job = SlurmJob({{"trainers": {count}}})
 job.apply()
@@ -202,6 +205,7 @@ def test_a_program_that_is_killed_leaves_no_job(cluster, home, count):
         program.kill()
     cluster.assert_idle()
     eventually(lambda: not list(home.rglob("ticket")), what="the ticket is gone")
+    sweep_all()
 
 
 def test_what_slurm_refuses_is_said_at_once(cluster, home):
@@ -225,7 +229,7 @@ def test_a_python_without_monarch_nb_is_said(cluster, tmp_path):
     with pytest.raises(LaunchError, match="No module named 'monarch_nb'") as said:
         job.state(cached_path=None)
     assert "Install monarch_nb in that Python, or name one" in str(said.value)
-    assert not in_queue(cluster)
+    cluster.assert_idle()
 
 
 def test_one_host_that_fails_is_said_while_the_others_live(cluster, tmp_path):
@@ -239,7 +243,7 @@ def test_one_host_that_fails_is_said_while_the_others_live(cluster, tmp_path):
     with pytest.raises(LaunchError, match="trainers 1 did not join: Exited with exit code 3") as e:
         job.state(cached_path=None)
     assert "no luck" in str(e.value)
-    assert not in_queue(cluster)
+    cluster.assert_idle()
 
 
 @pytest.fixture
@@ -264,9 +268,8 @@ def test_an_allocation_is_used_and_stays(cluster, allocation, how, monkeypatch):
     assert job.status().id == allocation
     job.kill()
     assert cluster.state(allocation) == "RUNNING"
-    eventually(lambda: "trainers" not in cluster.run("squeue", "-h", "--steps", "-o", "%j"))
-    steps = lambda: cluster.run("squeue", "-h", "--steps", "-o", "%i %j").splitlines()  # noqa: E731
-    eventually(lambda: not [each for each in steps() if "extern" not in each], 10, steps)
+    steps = ("squeue", "-h", "--steps", "-o", "%i")
+    eventually(lambda: f"{allocation}.0" not in cluster.run(*steps), what="the step has ended")
 
 
 def test_a_step_that_dies_in_an_allocation_is_told(cluster, allocation, told):
@@ -307,20 +310,3 @@ def test_paths_may_have_any_characters(cluster, tmp_path, monkeypatch):
     assert names(job.state(cached_path=None).trainers.spawn_procs().spawn("where", Where))
     job.kill()
     assert list((strange / "logs").iterdir())
-
-
-def test_what_keeps_watch_ends_with_the_job(cluster):
-    before = {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))}
-    job = SlurmJob({"trainers": 9})
-    job.apply()
-    job.kill()
-    new = {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))} - before
-    mine = [pid for pid in new if is_running(pid) and b"monarch_nb-slurm" in cmdline(pid)]
-    assert not mine
-
-
-def cmdline(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
