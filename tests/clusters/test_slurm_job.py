@@ -1,5 +1,6 @@
 """`SlurmJob` on a real Slurm: from the queue to a mesh, and to the end in every way."""
 
+import contextlib
 import re
 import signal
 import stat
@@ -18,7 +19,7 @@ from monarch_nb.host.rundir import sweep_all
 from monarch_nb.job import SlurmJob
 from tests.clusters.actors import Where, names
 from tests.source import ROOT
-from tests.support import eventually
+from tests.support import describe_process, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +72,10 @@ def stage(job):
 
 def in_queue(cluster):
     return cluster.run("squeue", "-h", "-o", "%i").split()
+
+
+def steps(cluster):
+    return cluster.run("squeue", "-h", "--steps", "-o", "%i").split()
 
 
 def test_from_the_queue_to_a_sum_over_two_hosts(cluster, home):
@@ -181,9 +186,8 @@ def test_a_job_that_is_cancelled_in_the_queue_ends_the_wait(cluster):
 
 
 PROGRAM = """
-from monarch_nb.host.rundir import sweep_all
 from monarch_nb.job import SlurmJob
-job = SlurmJob({{"trainers": {count}}})
+job = SlurmJob({{"trainers": {count}}}, attach_to={attach_to})
 job.apply()
 if {count} == 2:
     job.state(cached_path=None).trainers.spawn_procs().initialized.get()
@@ -192,17 +196,21 @@ input()
 """
 
 
+@contextlib.contextmanager
+def killed(count, attach_to=None):
+    """A program that has such a job, and is killed in the end."""
+    text = PROGRAM.format(count=count, attach_to=attach_to)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", text], **pipes) as program:
+        assert program.stdout.readline() == b"there\n"
+        yield
+        program.kill()
+
+
 @pytest.mark.parametrize("count", [9, 2], ids=["queued", "running"])
 def test_a_program_that_is_killed_leaves_no_job(cluster, home, count):
-    program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(count=count)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    with program:
-        assert program.stdout.readline() == b"there\n"
+    with killed(count):
         assert in_queue(cluster)
-        program.kill()
     cluster.assert_idle()
     eventually(lambda: not list(home.rglob("ticket")), what="the ticket is gone")
     sweep_all()
@@ -268,8 +276,23 @@ def test_an_allocation_is_used_and_stays(cluster, allocation, how, monkeypatch):
     assert job.status().id == allocation
     job.kill()
     assert cluster.state(allocation) == "RUNNING"
-    steps = ("squeue", "-h", "--steps", "-o", "%i")
-    eventually(lambda: f"{allocation}.0" not in cluster.run(*steps), what="the step has ended")
+    eventually(lambda: f"{allocation}.0" not in steps(cluster))
+
+
+def test_a_program_that_is_killed_leaves_an_allocation_as_it_was(cluster, allocation, home):
+    with killed(2, allocation):
+        assert f"{allocation}.0" in steps(cluster)
+    eventually(lambda: f"{allocation}.0" not in steps(cluster))
+    assert cluster.state(allocation) == "RUNNING"
+    for node in cluster.nodes:
+        eventually(lambda node=node: not ours(node))
+    eventually(lambda: not list(home.rglob("ticket")), what="the ticket is gone")
+    sweep_all()
+
+
+def ours(node):
+    """Processes of ours on a node; the daemons of Slurm go on."""
+    return [pid for pid in node.processes() if "monarch_nb" in describe_process(pid)]
 
 
 def test_a_step_that_dies_in_an_allocation_is_told(cluster, allocation, told):

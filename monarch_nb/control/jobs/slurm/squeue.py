@@ -43,7 +43,6 @@ _ADVICE: Final = (
     ("node configuration is not available", "See the nodes: sinfo -N -o '%N %P %c %m %G'"),
     ("Unable to contact slurm controller", "Ask whether it runs: scontrol ping"),
     ("nodes are busy", "See what runs there: squeue --steps"),
-    ("does not take this host", ""),
     ("answered within", "Name an address that nodes reach: SlurmJob(bind_to='tcp://HOST:PORT')"),
 )
 _REASONS: Final = {
