@@ -113,6 +113,7 @@ SERVED: Final[dict[str, dict[str, str]]] = {
     "monarch._src.job.port_forward": _from("monarch_nb.job:", "PortForwarder"),
     "monarch._src.job.process": _from("monarch_nb.job:", "ProcessJob"),
     "monarch._src.job.shell": _from("monarch_nb.job:", "shell"),
+    "monarch._src.job.slurm": _from("monarch_nb.job:", "SlurmJob"),
     "monarch.common.future": _same("Future"),
     "monarch.exceptions": _same("ActorError DeviceMeshError RemoteException SupervisionError"),
     "monarch.tools": {},

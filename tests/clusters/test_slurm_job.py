@@ -163,6 +163,26 @@ def test_the_stop_button_takes_it_out_of_the_queue(cluster):
     assert not in_queue(cluster)
 
 
+def test_a_job_in_the_queue_ends_with_the_client(cluster):
+    job = SlurmJob({"trainers": 9})
+    job.apply()
+    assert in_queue(cluster)
+    shutdown_context().get(20)
+    assert not in_queue(cluster)
+    assert stage(job) is Stage.GONE
+
+
+def test_drained_nodes_are_said_and_awaited(cluster):
+    cluster.drain(cluster.nodes[0])
+    job = SlurmJob({"trainers": 2})
+    job.apply()
+    eventually(lambda: "DRAINED" in job.status().reason or "NotAvail" in job.status().reason)
+    cluster.resume(cluster.nodes[0])
+    job.state(cached_path=None)
+    assert stage(job) is Stage.UP
+    job.kill()
+
+
 def test_what_cancels_it_from_outside_is_told_with_the_host(cluster, told):
     job = SlurmJob({"trainers": 2})
     actors = job.state(cached_path=None).trainers.spawn_procs().spawn("where", Where)

@@ -39,14 +39,15 @@ class JobFolder:
 
     def remove_ticket(self) -> None:
         """Remove the ticket, and the folder where nothing else is in it. Harmless when repeated."""
-        self.ticket_file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
+            self.ticket_file.unlink(missing_ok=True)
             self._path.rmdir()
 
     def remove_output(self) -> None:
         """Remove what was written, unless it was to go to a `log_dir`; then the folder."""
         if not self._keeps_output:
-            self.output_file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.output_file.unlink(missing_ok=True)
         self.remove_ticket()
 
     def output(self) -> str:
