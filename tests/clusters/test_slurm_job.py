@@ -210,7 +210,8 @@ from monarch_nb.job import SlurmJob
 job = SlurmJob({{"trainers": {count}}}, attach_to={attach_to})
 job.apply()
 if {count} == 2:
-    job.state(cached_path=None).trainers.spawn_procs().initialized.get()
+    procs = job.state(cached_path=None).trainers.spawn_procs()
+    procs.initialized.get()
 print("there", flush=True)
 input()
 """

@@ -67,6 +67,7 @@ class Allocation:
         self._facts: Facts | None = None
         self._over: str | None = None  # why
         self._said = ""
+        self._is_whole = True  # no host was lost
         self._lost: list[tuple[int, str, Callable[[str], None]]] = []
         self._warnings: list[TimeOver] = [TimeOver(_WARN_S, self._warn)]
         for index, host in enumerate(hosts):
@@ -96,13 +97,12 @@ class Allocation:
         stage = stage_of(facts, all_joined=not self._missing)
         if stage is Stage.QUEUED and joined:  # since the queue was asked
             stage = Stage.JOINING if self._missing else Stage.UP
-        is_queued = stage is Stage.QUEUED
+        is_queued, is_ending = stage is Stage.QUEUED, stage is Stage.ENDING
+        reason = why_over(facts, self._folder.output()) if is_ending else facts.reason
         return place(
             stage=stage,
             id=self.id,
-            reason=why_over(facts, self._folder.output())
-            if stage is Stage.ENDING
-            else facts.reason,
+            reason=reason,
             starts_at=facts.starts_at if is_queued else None,
             ends_at=None if is_queued else facts.ends_at,
         )
@@ -127,7 +127,7 @@ class Allocation:
         if self._launched is not None:
             self._launched.keeper.release(limit_s)
         self._folder.remove_ticket()
-        if self._over == _ENDED and not self._missing:  # nobody has to read what went wrong
+        if self._over == _ENDED and self._is_whole and not self._missing:  # nothing went wrong
             self._folder.remove_output()
 
     def give_up(self) -> None:
@@ -139,6 +139,7 @@ class Allocation:
         with self._lock:
             is_followed = self._over is None
             if is_followed:
+                self._is_whole = False
                 self._lost.append((self.hosts.index(host), why, tell))
         if is_followed:
             queue.hurry(self)
@@ -191,9 +192,8 @@ class Allocation:
     def _gone(self) -> None:
         assert self._launched is not None
         output = self._folder.output()
-        why = why_over(self._facts, output) if self._facts is not None else ""
-        if self._launched.is_step and self._launched.keeper.has_ended:
-            why = "srun has ended"
+        facts = self._ending()
+        why = "srun has ended" if facts is None else why_over(facts, output)
         words = last_lines(output)
         lines = [f"{self}: {why}", words, self._folder.where_output(), advice(words)]
         text = "\n".join(filter(None, lines))
@@ -228,12 +228,17 @@ class Allocation:
         if not lost:
             return
         output = self._folder.output()
-        ended = ended_tasks(output)
-        facts = self._facts
-        is_ending = facts is not None and stage_of(facts, all_joined=True) is Stage.ENDING
+        ended, facts = ended_tasks(output), self._ending()
         for index, how, tell in lost:
-            why = why_over(facts, output) if facts and is_ending else ended.get(index, "")
+            why = ended.get(index, "") if facts is None else why_over(facts, output)
             tell(f"{how}: {why}" if why else how)
+
+    def _ending(self) -> Facts | None:
+        # of a job that ends or has ended
+        facts = self._facts
+        if facts is None or stage_of(facts, all_joined=True) not in (Stage.ENDING, Stage.GONE):
+            return None
+        return facts
 
     # time
 
