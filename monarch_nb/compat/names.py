@@ -33,8 +33,8 @@ _SHAPES: Final = "Extent NDSlice Point Region Selection Shape Slice"
 _JOB: Final = _from(
     "monarch_nb.job:",
     "DEFAULT_JOB_PATH JobState JobTrait LocalJob MeshAdminConfig ProcessJob TelemetryConfig "
-    "PortForwarder SSHJob exec_command hosts_from_config job_load job_loads load_current_job "
-    "set_current_job shell",
+    "PortForwarder SSHJob SlurmJob exec_command hosts_from_config job_load job_loads "
+    "load_current_job set_current_job shell",
 )
 _WORKERS: Final = _same(
     "attach_to_workers run_worker_loop_forever run_worker_loop_until_shutdown "
@@ -113,6 +113,7 @@ SERVED: Final[dict[str, dict[str, str]]] = {
     "monarch._src.job.port_forward": _from("monarch_nb.job:", "PortForwarder"),
     "monarch._src.job.process": _from("monarch_nb.job:", "ProcessJob"),
     "monarch._src.job.shell": _from("monarch_nb.job:", "shell"),
+    "monarch._src.job.slurm": _from("monarch_nb.job:", "SlurmJob"),
     "monarch.common.future": _same("Future"),
     "monarch.exceptions": _same("ActorError DeviceMeshError RemoteException SupervisionError"),
     "monarch.tools": {},

@@ -54,7 +54,7 @@ from monarch_nb.services.controllers import serve_controllers
 from monarch_nb.services.runtime import Runtime
 
 if TYPE_CHECKING:
-    from monarch_nb.control.hosts.attached import AttachedHosts
+    from monarch_nb.control.hosts.attached import AttachedHosts, Explain
     from monarch_nb.net.hosts.joining import Ticket
 
 T = TypeVar("T")
@@ -223,6 +223,8 @@ class Client(Runtime):
         if self._attached is None:
             return super().hosts_ready(agents)
         waiting = [self._attached.ready[agent >> HOST_SHIFT] for agent in agents]
+        if len(waiting) == 1:
+            return waiting[0]
 
         async def all_ready() -> bool:
             return all([await each for each in waiting])
@@ -251,14 +253,15 @@ class Client(Runtime):
             return self._attached
 
     def await_hosts(
-        self, names: Sequence[str], address: str | None = None
+        self, names: Sequence[str], address: str | None = None, explain: Explain | None = None
     ) -> tuple[list[int], Ticket]:
         """Let hosts join, which a launcher starts with the ticket; return their numbers.
 
         They are called by their names in what goes wrong, and listened for at `address`; None: on
-        every interface.
+        every interface. `explain(host, why, tell)` is asked about one that is lost later, and calls
+        `tell` with what is known then.
         """
-        return self._hosts_elsewhere().invite(names, address)
+        return self._hosts_elsewhere().invite(names, address, explain)
 
     def give_up_host(self, host: int, why: str) -> None:
         """End the wait for a host that will not join."""

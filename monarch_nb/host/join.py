@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from monarch_nb.core.wire.messages.hosts import PROTOCOL, Offer
-from monarch_nb.errors import MeshError
+from monarch_nb.errors import LaunchError, MeshError
 from monarch_nb.host.member import HostMember
 from monarch_nb.host.versions import versions
 from monarch_nb.net.hosts.handshake import Secret
@@ -42,6 +42,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _read_ticket(path: Path | None) -> Ticket:
     if path is not None:
+        if not path.exists():
+            raise LaunchError(f"the job is over, or this host does not share the folder of {path}")
         return Ticket.from_file(path)
     return Ticket.from_line(sys.stdin.buffer.readline(_LONGEST_TICKET))
 

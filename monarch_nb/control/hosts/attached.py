@@ -28,6 +28,8 @@ _NOT_JOINED: Final = "{} did not join: {}"
 _log: Final = logging.getLogger(__name__)
 OnHostLost = Callable[[int, str, float | None], None]
 """The number of a host, why it is lost, and for how long it was silent; None: it never was ours."""
+Explain = Callable[[int, str, Callable[[str], None]], None]
+"""A host that was lost, what is known of that, and who is to be told more; any thread may."""
 
 
 class AttachedHosts:
@@ -64,6 +66,7 @@ class AttachedHosts:
         self._limits: list[threading.Timer] = []
         self._dialled: dict[int, _Dialled] = {}
         self._names: dict[int, str] = {}  # for people
+        self._explained: dict[int, Explain] = {}
         self._head: Head | None = None
         self._is_over = False
         self._on_lost = on_lost
@@ -91,8 +94,12 @@ class AttachedHosts:
         why = f"no answer within {limit_s:g} s; is a worker running there with the same keys?"
         self._failed(host, why)
 
-    def invite(self, names: Sequence[str], address: str | None) -> tuple[list[int], Ticket]:
+    def invite(
+        self, names: Sequence[str], address: str | None, explain: Explain | None
+    ) -> tuple[list[int], Ticket]:
         """Expect hosts that join with a ticket; return their numbers, and the ticket.
+
+        With `explain`, a host that is lost later is told of once that has said why.
 
         Raises as `wire.listen_for_hosts`.
         """
@@ -105,6 +112,8 @@ class AttachedHosts:
         for host, name in zip(hosts, names, strict=True):
             self.ready[host] = make(Future)
             self._names[host] = name
+            if explain is not None:
+                self._explained[host] = explain
             self._gateway.expect(host)
         return hosts, self._head.invite(hosts, address)
 
@@ -116,6 +125,8 @@ class AttachedHosts:
         # the thread of who joins; the host is linked
         if (differs := difference(self._versions, offered.versions)) is not None:
             _log.warning("%s: %s", offered.name, differs)
+        if offered.name != self._names[host]:
+            self._names[host] += f" ({offered.name})"
         self.ready[host]._set_result(True)
 
     # the thread that joins
@@ -148,7 +159,14 @@ class AttachedHosts:
         self._on_lost(host, text, None)
 
     def _lost(self, host: int, why: str, silent_s: float | None) -> None:
-        self._on_lost(host, f"{self._names[host]}: {why}", silent_s or 0.0)
+        def tell(words: str) -> None:
+            self._on_lost(host, f"{self._names[host]}: {words}", silent_s or 0.0)
+
+        explain = self._explained.get(host)
+        if explain is None:
+            tell(why)
+        else:
+            explain(host, why, lambda words: self._loop.soon(functools.partial(tell, words)))
 
     def close(self) -> None:
         self._is_over = True

@@ -1,0 +1,1 @@
+"""Hosts from Slurm, by the commands of the site."""

@@ -1,0 +1,132 @@
+"""What gives hosts back when this program has gone, however it went: a shell that holds its pipe.
+
+A job in the queue is not bound to a process. So it is submitted by a shell, which cancels it once
+the pipe to its standard input is closed: there is no moment at which a job is in the queue and
+nobody is there who takes it out. Only where that shell is killed too, or the whole machine ends,
+the job stays; its hosts then find nobody, say so, and end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from monarch_nb.control.jobs.slurm.squeue import TIME_FORMAT, advice
+from monarch_nb.errors import LaunchError
+from monarch_nb.host.launch import last_lines
+
+_NAME: Final = "monarch_nb-slurm"  # for who looks at the processes
+_SUBMIT: Final = """
+id=$(printf %s "$1" | sbatch --parsable | tail -n 1)
+id=${id%%;*}
+case $id in ''|*[!0-9]*) exit 1;; esac
+echo "$id"
+exec >/dev/null 2>&1
+read -r _
+rm -f -- "$2"
+for pause in 1 2 4 8 16 32 64; do
+  scancel "$id" && exit 0
+  sleep "$pause"
+done
+"""
+_START: Final = """
+output=$1
+ticket=$2
+shift 2
+exec 3<&0 </dev/null >>"$output" 2>&1
+"$@" 3<&- &
+srun=$!
+{ read -r _ <&3; rm -f -- "$ticket"; kill "$srun"; } &
+reader=$!
+exec 3<&-
+wait "$srun"
+code=$?
+kill "$reader"
+exit "$code"
+"""
+_KEPT: Final = ("SLURM_CONF", "SLURM_CLUSTERS")
+_JOB_ID: Final = re.compile(r"\d+")
+
+
+class Keeper:
+    """A shell that gives back what it has started when `release` is called, or this program has
+    gone."""
+
+    def __init__(self, script: str, words: Sequence[str], env: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", script, _NAME, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,  # ctrl-C in a terminal is for this program
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def hear(self) -> str:
+        """Return what it says until it is silent for good."""
+        assert self._process.stdout is not None
+        with self._process.stdout as stream:
+            return stream.read().decode(errors="replace").strip()
+
+    def release(self, limit_s: float) -> None:
+        """Have it give back what it has started; wait so long for that. Harmless when repeated."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it goes on
+            self._process.wait(limit_s)
+
+
+def submit(script: str, ticket: Path, options: Sequence[str]) -> tuple[str, Keeper]:
+    """Submit a script with these options in it; return the id of the job, and what cancels it.
+
+    Raises `LaunchError` with the words of Slurm where it is refused.
+    """
+    keeper = Keeper(_SUBMIT, [script, str(ticket)], sbatch_environment(os.environ, options))
+    try:
+        words = keeper.hear()
+    except BaseException:  # a stop button, while Slurm does not answer
+        keeper.release(0)
+        raise
+    job = words.rpartition("\n")[2]
+    if _JOB_ID.fullmatch(job) is None:
+        keeper.release(1)
+        lines = ["Slurm does not take the job:", last_lines(words), advice(words)]
+        raise LaunchError("\n".join(filter(None, lines)))
+    return job, keeper
+
+
+def start(command: Sequence[str], output: Path, ticket: Path) -> Keeper:
+    """Run srun in an allocation, which is there already; return what ends it."""
+    keeper = Keeper(_START, [str(output), str(ticket), *command], os.environ)
+    keeper.hear()  # nothing: the output has a file
+    return keeper
+
+
+def sbatch_environment(environ: Mapping[str, str], options: Sequence[str]) -> dict[str, str]:
+    """Return the environment for sbatch. What an outer job has there is not for this one, and a
+    variable overrules the script: so it goes where this very option was asked for."""
+    names = (each.lstrip("-").partition("=")[0] for each in options)
+    asked = {f"SBATCH_{each.upper().replace('-', '_')}" for each in names}
+    asked |= {"SBATCH_TIMELIMIT"} if "SBATCH_TIME" in asked else set()
+    asked |= {"SBATCH_WAIT"}  # its answer comes when the job is over
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in asked and (name in _KEPT or not name.startswith("SLURM_"))
+    }
+
+
+def squeue_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for squeue: none of the user's ways to see it, times as numbers."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("SQUEUE_")}
+    return {**kept, "SLURM_TIME_FORMAT": TIME_FORMAT}
