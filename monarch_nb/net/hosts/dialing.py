@@ -28,6 +28,8 @@ class Connection(NamedTuple):
     reader: RecordReader
     peer_received: int
     """The number of the last record that the other end has."""
+    address: str | None = None
+    """At which it was dialled, by this end."""
 
 
 _BETTER_S: Final = 0.25
@@ -41,12 +43,17 @@ class Failure(enum.IntEnum):
 
 
 def dial(
-    addresses: Sequence[str], secret: Secret, received: int, limit_s: float
+    addresses: Sequence[str],
+    secret: Secret,
+    received: int,
+    limit_s: float,
+    known: str | None = None,
 ) -> Connection | Failure:
     """Return a connection to the host that has one of these addresses, within `limit_s`.
 
     Of those that connect the first in the list is taken, if it does so soon after the fastest: a
-    tunnel stands behind the network that it saves.
+    tunnel stands behind the network that it saves. Where none does, the failure is that of the
+    address `known` to lead there: others may never have, or to somebody else.
     """
     if len(addresses) == 1:
         return _dial_one(addresses[0], secret, received, limit_s)
@@ -55,7 +62,8 @@ def dial(
         helper_thread(
             functools.partial(_into, came, rank, address, secret, received, limit_s), "monarch-dial"
         ).start()
-    return _best(came, len(addresses))
+    decisive = addresses.index(known) if known in addresses else None
+    return _best(came, len(addresses), decisive)
 
 
 def _into(
@@ -70,10 +78,10 @@ def _into(
 
 
 def _best(
-    came: queue.SimpleQueue[tuple[int, Connection | Failure]], count: int
+    came: queue.SimpleQueue[tuple[int, Connection | Failure]], count: int, decisive: int | None
 ) -> Connection | Failure:
     best: tuple[int, Connection] | None = None
-    failure = Failure.REFUSED
+    failures: dict[int, Failure] = {}
     left = count
     deadline: float | None = None
     while left and (best is None or best[0] > 0):
@@ -84,7 +92,7 @@ def _best(
             break
         left -= 1
         if isinstance(result, Failure):
-            failure = max(failure, result)
+            failures[rank] = result
         elif best is None or rank < best[0]:
             if best is not None:
                 best[1].socket.close()
@@ -93,7 +101,9 @@ def _best(
         else:
             result.socket.close()
     helper_thread(functools.partial(_close_all, came, left), "monarch-dial").start()
-    return failure if best is None else best[1]
+    if best is not None:
+        return best[1]
+    return max(failures.values()) if decisive is None else failures[decisive]
 
 
 def _close_all(came: queue.SimpleQueue[tuple[int, Connection | Failure]], count: int) -> None:
@@ -112,7 +122,7 @@ def _dial_one(address: str, secret: Secret, received: int, limit_s: float) -> Co
     except OSError:
         return Failure.UNREACHABLE
     try:
-        return _shake_hands(opened, secret, received, deadline)
+        return _shake_hands(opened, secret, received, deadline)._replace(address=address)
     except TimeoutError:
         opened.close()
         return Failure.UNREACHABLE

@@ -87,6 +87,7 @@ class Link:
         self._outgoing = Outgoing()
         self._incoming = Incoming()
         self._connection: Connection | None = None
+        self._known_address: str | None = None  # the last at which the other end was reached
         self._writer: socket.socket | None = None  # the same socket: a loop reads or writes one
         self._rest: memoryview | None = None  # of a record that the socket did not take whole
         self._said_at = self._heard_at = time.monotonic()
@@ -119,6 +120,7 @@ class Link:
             self._outgoing.begin_again(connection.peer_received)
             self._drop_connection()
             self._connection = connection
+            self._known_address = connection.address
             self._writer = connection.socket.dup()
             self._closed_at = None
             self._push()
@@ -280,7 +282,8 @@ class Link:
     def _keep_dialling(self) -> None:
         refused_at: float | None = None
         while self._wants_connection():
-            found = dial(self._addresses, self.secret, self._incoming.received, _TRY_S)
+            received, known = self._incoming.received, self._known_address
+            found = dial(self._addresses, self.secret, received, _TRY_S, known)
             now = time.monotonic()
             if isinstance(found, Connection):
                 if self._is_over:  # meanwhile, and the loop with it
