@@ -12,7 +12,7 @@ receiver: it goes into one flow of all, which those join while something of thei
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -39,7 +39,7 @@ class Outgoing:
         self._flows: dict[Flow, deque[bytes]] = {}
         self._turns: deque[Flow] = deque()
         self._sharers: deque[int | Flow] = deque()  # of each piece in the shared flow, whose it is
-        self._sharing: Counter[int | Flow] = Counter()
+        self._sharing: dict[int | Flow, int] = {}
         self._kept: deque[tuple[int, Body]] = deque()  # not acknowledged
         self._kept_bytes = 0
         self._sent = 0  # how many of the kept have gone over this connection
@@ -70,7 +70,7 @@ class Outgoing:
     def _join(self, sharer: int | Flow, pieces: Iterable[bytes]) -> None:
         mine = list(pieces)
         self._sharers.extend([sharer] * len(mine))
-        self._sharing[sharer] += len(mine)
+        self._sharing[sharer] = self._sharing.get(sharer, 0) + len(mine)
         self._line_up(_SHARED, mine)
 
     def _line_up(self, flow: Flow, pieces: Iterable[bytes]) -> None:
