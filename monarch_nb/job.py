@@ -20,6 +20,7 @@ from monarch_nb.control.jobs.job import (
 )
 from monarch_nb.control.jobs.local import LocalJob
 from monarch_nb.control.jobs.processes import ProcessJob, hosts_from_config
+from monarch_nb.control.jobs.ray import RayJob
 from monarch_nb.control.jobs.ssh import SSHJob
 from monarch_nb.services.commands import exec_command
 from monarch_nb.services.forwarding import PortForwarder
@@ -33,6 +34,7 @@ __all__ = [
     "MeshAdminConfig",
     "PortForwarder",
     "ProcessJob",
+    "RayJob",
     "SSHJob",
     "TelemetryConfig",
     "exec_command",

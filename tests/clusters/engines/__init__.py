@@ -1,0 +1,1 @@
+"""Engines that start hosts, for real on this machine: Ray and Kubernetes."""
