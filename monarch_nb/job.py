@@ -18,6 +18,7 @@ from monarch_nb.control.jobs.job import (
     job_load,
     job_loads,
 )
+from monarch_nb.control.jobs.kubernetes import ImageSpec, KubeConfig, KubernetesJob
 from monarch_nb.control.jobs.local import LocalJob
 from monarch_nb.control.jobs.processes import ProcessJob, hosts_from_config
 from monarch_nb.control.jobs.ray import RayJob
@@ -28,8 +29,11 @@ from monarch_nb.services.terminal import shell
 
 __all__ = [
     "DEFAULT_JOB_PATH",
+    "ImageSpec",
     "JobState",
     "JobTrait",
+    "KubeConfig",
+    "KubernetesJob",
     "LocalJob",
     "MeshAdminConfig",
     "PortForwarder",

@@ -260,7 +260,10 @@ class _Placed:
         """Return where this stands while so many hosts are here, and why it is not further."""
         record = self._record()
         if record["state"] == "REMOVED":
-            return Stage.GONE, "its placement group was removed, or the connection to Ray was closed"
+            return (
+                Stage.GONE,
+                "its placement group was removed, or the connection to Ray was closed",
+            )
         ended = "\n".join(dict.fromkeys(self._ended.values()))
         if len(self._ended) == len(self.hosts):
             return Stage.GONE, ended

@@ -1,4 +1,4 @@
-"""Hosts from a real Ray cluster of two nodes: they come, compute, wait, are lost, and leave nothing.
+"""Hosts from a real Ray cluster of two nodes: they come, compute, wait, are lost, leave nothing.
 
 Programs are processes of their own, as a driver of Ray leaves threads and files in its process.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from monarch_nb.host import rundir
 from tests.support import descendants, describe_process, eventually
 
 pytest.importorskip("ray", reason="no Ray here: pip install monarch_nb[ray]")
@@ -183,7 +184,8 @@ def test_a_controller_that_was_killed_leaves_nothing_on_the_nodes(cluster, no_ho
         assert hosts_of(cluster)
         controller.kill()
     controller.wait()
-    # no_host_stays looks; the resources come back too
+    eventually(lambda: not hosts_of(cluster), 20)
+    rundir.sweep_all()  # a process that was killed leaves its folder to the next one to start
     free = run(
         cluster,
         """
