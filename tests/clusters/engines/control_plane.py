@@ -22,7 +22,7 @@ _CONTROLLERS = "job,namespace,garbagecollector,resourcequota,ttl-after-finished"
 _CONFIG = """
     apiVersion: v1
     kind: Config
-    clusters: [{{name: c, cluster: {{server: "{server}", insecure-skip-tls-verify: true}}}}]
+    clusters: [{{name: c, cluster: {{server: "{server}"{trust}}}}}]
     users: [{{name: u, user: {{token: {token}}}}}]
     contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
     current-context: x
@@ -36,10 +36,11 @@ def programs() -> Path | None:
     return folder if all((folder / name).exists() for name in PROGRAMS) else None
 
 
-def write_config(folder: Path, server: str, token: str = ADMIN) -> Path:
-    """Write a file as kubectl reads it."""
+def write_config(folder: Path, server: str, token: str = ADMIN, trust: Path | None = None) -> Path:
+    """Write a file as kubectl reads it. `trust`: the certificate of the server."""
+    said = "" if trust is None else f', certificate-authority: "{trust}"'
     path = folder / f"{token}.kubeconfig"
-    path.write_text(textwrap.dedent(_CONFIG).format(server=server, token=token))
+    path.write_text(textwrap.dedent(_CONFIG).format(server=server, token=token, trust=said))
     path.chmod(0o600)
     return path
 
@@ -54,7 +55,7 @@ class ControlPlane:
         self._server = ""
 
     def config(self, token: str = ADMIN) -> Path:
-        return write_config(self._folder, self._server, token)
+        return write_config(self._folder, self._server, token, self._folder / "certs/apiserver.crt")
 
     def __enter__(self) -> Self:
         try:
@@ -119,6 +120,8 @@ class ControlPlane:
         from kubernetes import client, config
         from urllib3.exceptions import HTTPError
 
+        if not (self._folder / "certs/apiserver.crt").exists():
+            return False
         api = config.new_client_from_config(str(self.config()))
         try:
             return "default" in [
