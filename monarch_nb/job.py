@@ -18,8 +18,9 @@ from monarch_nb.control.jobs.job import (
     job_load,
     job_loads,
 )
-from monarch_nb.control.jobs.kubernetes import ImageSpec, KubeConfig, KubernetesJob
+from monarch_nb.control.jobs.kubernetes import ImageSpec, KubernetesJob
 from monarch_nb.control.jobs.local import LocalJob
+from monarch_nb.control.jobs.pods import KubeConfig
 from monarch_nb.control.jobs.processes import ProcessJob, hosts_from_config
 from monarch_nb.control.jobs.ray import RayJob
 from monarch_nb.control.jobs.ssh import SSHJob
