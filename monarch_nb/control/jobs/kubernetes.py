@@ -47,6 +47,7 @@ _LOOK_S: Final = 2.0
 _LEASE_S: Final = 600  # a Job that is waited for by nobody ends after it
 _RENEW_S: Final = 120.0
 _KEEP_S: Final = 300  # to read the logs of a Job that has ended
+_SHOWN: Final = 3  # pods that are named
 _TICKET: Final = "/var/run/monarch_nb/ticket"
 _SHM: Final = "/dev/shm"  # noqa: S108  # of a container
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,39}")
@@ -380,7 +381,7 @@ class _Running:
         """Ask Kubernetes where this stands."""
         seen, joined = self._look(), self._controller.hosts_here(self._hosts)
         count = len(self._hosts)
-        ended = "\n".join(dict.fromkeys(self._words(pod) for pod in seen.ended))
+        ended = self._ends(seen.ended)
         if seen.why_over is not None:
             return _Stand(Stage.GONE, joined, "\n".join(filter(None, [seen.why_over, ended])))
         if joined + len(seen.ended) >= count:
@@ -392,7 +393,7 @@ class _Running:
     def _why_joining(self, seen: Seen, joined: int) -> str:
         said = [seen.why_waiting]
         if len(seen.running) > joined:
-            names = ", ".join(pod["metadata"]["name"] for pod in seen.running[:3])
+            names = ", ".join(pod["metadata"]["name"] for pod in seen.running[:_SHOWN])
             logs = f"kubectl logs -n {self._api.namespace} job/{self.name}"
             said.append(
                 f"{len(seen.running)} pods run ({names}), {joined} have dialled in. If none does, "
@@ -442,6 +443,11 @@ class _Running:
             with contextlib.suppress(LaunchError):  # not everyone may read them
                 events = self._api.list("event", field_selector=f"involvedObject.name={self.name}")
         return Seen(job, pods, events)
+
+    def _ends(self, ended: Sequence[Json]) -> str:
+        more = len(ended) - _SHOWN
+        said = [self._words(pod) for pod in ended[:_SHOWN]]
+        return "\n".join([*said, *([f"and {more} pods more"] if more > 0 else [])])
 
     def _words(self, pod: Json) -> str:
         said = why_ended(pod)

@@ -214,12 +214,14 @@ def refusal(status: int, reason: str, body: str | bytes | None, namespace: str) 
 def _client(kubernetes: Any, config: KubeConfig) -> Any:
     if config.remote is not None:
         return kubernetes.client.ApiClient(config.remote)
+    own = kubernetes.client.Configuration()
+    own.retries = 1  # else the end of a program waits four times for a cluster that has gone
     if config.local is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-        own = kubernetes.client.Configuration()
         kubernetes.config.load_incluster_config(client_configuration=own)
-        return kubernetes.client.ApiClient(own)
-    file = None if config.local is None else str(config.local)
-    return kubernetes.config.new_client_from_config(config_file=file)
+    else:
+        file = None if config.local is None else str(config.local)
+        kubernetes.config.load_kube_config(config_file=file, client_configuration=own)
+    return kubernetes.client.ApiClient(own)
 
 
 def plain(template: Any) -> Json | None:

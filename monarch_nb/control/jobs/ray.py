@@ -136,6 +136,8 @@ class RayJob(JobTrait):
             self._job_placed = _Placed(ray, controller, hosts, self._wanted)
             self._job_placed.start(line, self._runtime_env)
         except Exception as error:
+            for host in hosts:
+                controller.give_up_host(host, _ENDED)
             self._kill()
             raise LaunchError(f"Ray does not take the job: {_last(error)}") from error
         controller.at_close.append(self._job_placed.remove)

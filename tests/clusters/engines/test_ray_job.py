@@ -8,17 +8,20 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
 from monarch_nb.host import rundir
+from tests.clusters.engines.ray_cluster import RayCluster
 from tests.support import descendants, describe_process, eventually
 
-pytest.importorskip("ray", reason="no Ray here: pip install monarch_nb[ray]")
-
-from tests.clusters.engines.ray_cluster import RayCluster
-
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(not find_spec("ray"), reason="no Ray: pip install monarch_nb[ray]"),
+]
 
 BEGIN = """
     import json, signal, sys, time
