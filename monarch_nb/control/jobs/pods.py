@@ -79,7 +79,7 @@ class Seen(NamedTuple):
         if not self.pods:
             said.update(_words_of(each) for each in self.events if each.get("type") == "Warning")
         many = len(waiting) > 1 and len(said) > 1
-        lines = (f"{count} pods: {text}" if many else text for text, count in said.items())
+        lines = (f"{count} of them: {text}" if many else text for text, count in said.items())
         return "\n".join(lines) or ("" if self.pods else "no pod was made yet")
 
 
