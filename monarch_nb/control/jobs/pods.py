@@ -21,7 +21,7 @@ NOT_INSTALLED: Final = (
     "the client of Kubernetes is not installed here. Type: pip install monarch_nb[k8s]"
 )
 _CALL_S: Final = (5.0, 20.0)  # to connect, to be answered
-_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
 Json = dict[str, Any]
 
 
@@ -85,7 +85,7 @@ class Seen(NamedTuple):
 
 def place_of(pod: Json) -> int | None:
     """Return which host of the mesh a pod is."""
-    text = (pod["metadata"].get("annotations") or {}).get(_INDEX, "")
+    text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
     return int(text) if text.isdigit() else None
 
 

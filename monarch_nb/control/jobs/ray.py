@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future as Answer
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from monarch_nb.control.client import Client, client
 from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
@@ -270,27 +270,22 @@ class _Placed:
         if len(self._ended) == len(self.hosts):
             return Stage.GONE, ended
         if record["state"] != "CREATED" and not joined:
-            nodes = [_Node.of(node) for node in self._ray.nodes() if node["Alive"]]
+            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             free = self._ray.available_resources()
             return Stage.QUEUED, why_queued(wanted, len(self.hosts), nodes, free)
         is_whole = joined + len(self._ended) >= len(self.hosts)
         return (Stage.UP if is_whole else Stage.JOINING), ended
 
 
-class _Node(NamedTuple):
-    has: Mapping[str, float]
-
-    @staticmethod
-    def of(node: Mapping[str, Any]) -> _Node:
-        return _Node(node["Resources"])
-
-
 def why_queued(
-    wanted: Mapping[str, float], hosts: int, nodes: Sequence[_Node], free: Mapping[str, float]
+    wanted: Mapping[str, float],
+    hosts: int,
+    nodes: Sequence[Mapping[str, float]],
+    free: Mapping[str, float],
 ) -> str:
     """Return why so many hosts have to wait, given what the nodes have and what is free of it."""
     each = ", ".join(f"{amount:g} {name}" for name, amount in wanted.items())
-    fit = sum(all(node.has.get(k, 0) >= v for k, v in wanted.items()) for node in nodes)
+    fit = sum(all(node.get(k, 0) >= v for k, v in wanted.items()) for node in nodes)
     start = f"each host wants {each}: {fit} of {len(nodes)} nodes have that"
     short = [
         f"{free.get(name, 0):g} {name} are free, {amount * hosts:g} are wanted"

@@ -1,8 +1,8 @@
 """A real control plane of Kubernetes, without a node: etcd, API server, controllers, scheduler.
 
 Its programs are in the folder that MONARCH_NB_KUBERNETES names: `etcd`, `kube-apiserver`,
-`kube-controller-manager`, `kube-scheduler`. Nobody distributes them here as packages: Debian's
-source of Kubernetes builds them in ten minutes. Without them tests use `stand_in.py`.
+`kube-controller-manager`, `kube-scheduler`. No package has them; `build_kubernetes.sh` makes
+them from Debian's source in ten minutes. Without them tests use `stand_in.py`.
 """
 
 import os

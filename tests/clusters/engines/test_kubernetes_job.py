@@ -5,7 +5,6 @@ else a stand-in answers (`stand_in.py`). In both there are no nodes: `kubelet.py
 of the pods as processes here.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -204,6 +203,12 @@ def test_pods_that_do_not_reach_this_program_are_named_with_what_to_check(new_jo
     assert f"kubectl logs -n ml job/{job.status().id}" in job.status().reason
 
 
+def test_hosts_that_do_not_come_in_time_are_given_up_with_the_reason(new_job):
+    hosts = hosts_of(new_job(image=ImageSpec("image", {"nvidia.com/gpu": 16}), timeout=1))
+    with pytest.raises(RuntimeError, match="not within 1 s: Unschedulable: 0/2 nodes"):
+        hosts.initialized.get(20)
+
+
 @pytest.mark.fault
 def test_an_evicted_pod_is_told_and_the_other_goes_on(new_job, kubelet, monkeypatch):
     told = []
@@ -300,8 +305,3 @@ def test_hosts_end_when_their_controller_was_killed(plane, kubelet, core):
     batch.delete_namespaced_job(name, "ml", propagation_policy="Background")  # as its ttl would
     eventually(lambda: not left(core), 20, "its Secret goes with it")
     rundir.sweep_all()  # a process that was killed leaves its folder to the next one to start
-
-
-def test_a_saved_job_has_no_hosts(new_job):
-    job = new_job()
-    assert "kubeconfig" in json.loads(job.dumps())["fields"]

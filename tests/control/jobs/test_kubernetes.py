@@ -99,7 +99,7 @@ def test_a_template_is_kept_and_its_first_container_is_the_host():
 
 
 def pod(phase="Pending", name="p", index=0, **status):
-    about = {"name": name, "annotations": {pods._INDEX: str(index)}}
+    about = {"name": name, "annotations": {pods.INDEX: str(index)}}
     return {"metadata": about, "status": {"phase": phase, **status}}
 
 

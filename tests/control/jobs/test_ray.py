@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from monarch_nb.control.jobs.ray import _Node, why_queued
+from monarch_nb.control.jobs.ray import why_queued
 from monarch_nb.control.jobs.status import Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.job import RayJob, job_loads
@@ -68,6 +68,6 @@ def test_the_script_has_the_bundles():
     ],
 )
 def test_what_a_cluster_lacks_is_said(wanted, nodes, free, said):
-    text = why_queued(wanted, 2, [_Node(each) for each in nodes], free)
+    text = why_queued(wanted, 2, nodes, free)
     assert said in text
     assert ("free" in text) == any(free.get(k, 0) < 2 * v for k, v in wanted.items())
