@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -29,6 +30,7 @@ from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
 from monarch_nb.net import wire
 
 _END_S: Final = 6.0
+_REACH_S: Final = 10.0
 _ENDED: Final = "the job was ended"
 _NOT_INSTALLED: Final = "the client of Ray is not installed here. Type: pip install monarch_nb[ray]"
 _NO_CLUSTER: Final = (
@@ -313,12 +315,20 @@ def _connected(address: str | None) -> Any:
 
 def _connect(init: Callable[..., object], address: str) -> None:
     try:
+        _knock(address)
         init(address=address, log_to_driver=False, configure_logging=False)
     except (OSError, RuntimeError, ValueError) as error:
         raise LaunchError(
             f"no Ray cluster can be had at {address}: {_last(error)}\n"
             f"Try it in a terminal: ray status --address {address}"
         ) from error
+
+
+def _knock(address: str) -> None:
+    # Ray itself says nothing for minutes where nobody answers
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "://" not in address:
+        socket.create_connection((host, int(port)), _REACH_S).close()
 
 
 @contextlib.contextmanager

@@ -30,16 +30,31 @@ def test_without_its_client_it_is_said(monkeypatch):
         RayJob({"trainers": 1}).apply()
 
 
-def test_without_a_cluster_it_is_said_and_none_is_started(monkeypatch):
-    class Ray:
-        """Ray's module, as far as it is asked before there is a cluster."""
+class Ray:
+    """A stand-in for Ray's module, as far as it is asked before there is a cluster."""
 
-        def is_initialized(self):
-            return False
+    init = None
 
+    def is_initialized(self):
+        return False
+
+
+@pytest.fixture
+def ray(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for name in ("ray", "ray.util", "ray.util.scheduling_strategies"):
         monkeypatch.setitem(sys.modules, name, Ray())
+
+
+def test_a_cluster_that_does_not_answer_is_said_at_once(ray):
+    with pytest.raises(
+        LaunchError, match="no Ray cluster can be had at 127.0.0.1:9: .*refused"
+    ) as e:
+        RayJob({"trainers": 1}, address="127.0.0.1:9").apply()
+    assert "ray status --address 127.0.0.1:9" in str(e.value)
+
+
+def test_without_a_cluster_it_is_said_and_none_is_started(ray):
     with pytest.raises(LaunchError, match=r"RAY_ADDRESS=HOST:6379 .* type: ray start --head"):
         RayJob({"trainers": 1}).apply()
 
