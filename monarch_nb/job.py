@@ -18,8 +18,11 @@ from monarch_nb.control.jobs.job import (
     job_load,
     job_loads,
 )
+from monarch_nb.control.jobs.kubernetes import ImageSpec, KubernetesJob
 from monarch_nb.control.jobs.local import LocalJob
+from monarch_nb.control.jobs.pods import KubeConfig
 from monarch_nb.control.jobs.processes import ProcessJob, hosts_from_config
+from monarch_nb.control.jobs.ray import RayJob
 from monarch_nb.control.jobs.slurm.slurm_job import SlurmJob
 from monarch_nb.control.jobs.ssh import SSHJob
 from monarch_nb.services.commands import exec_command
@@ -28,12 +31,16 @@ from monarch_nb.services.terminal import shell
 
 __all__ = [
     "DEFAULT_JOB_PATH",
+    "ImageSpec",
     "JobState",
     "JobTrait",
+    "KubeConfig",
+    "KubernetesJob",
     "LocalJob",
     "MeshAdminConfig",
     "PortForwarder",
     "ProcessJob",
+    "RayJob",
     "SSHJob",
     "SlurmJob",
     "TelemetryConfig",

@@ -86,8 +86,21 @@ BOXES = {
     "tensor": Box("services meshes actors process core data", {"torch": EAGER}),
     "control": Box(
         "services meshes actors process host data net core",
-        {"rich": EAGER, "prompt_toolkit": LAZY},
-        only_in={"prompt_toolkit": "terminal"},
+        {
+            "rich": EAGER,
+            "prompt_toolkit": LAZY,
+            "ray": LAZY,
+            "kubernetes": LAZY,
+            "urllib3": LAZY,
+            "yaml": LAZY,
+        },
+        only_in={
+            "prompt_toolkit": "terminal",
+            "ray": "ray",
+            "kubernetes": "pods",
+            "urllib3": "pods",
+            "yaml": "kubernetes",
+        },
     ),
     "notebook": Box(
         "control core",

@@ -36,6 +36,7 @@ _JOB: Final = _from(
     "PortForwarder SSHJob SlurmJob exec_command hosts_from_config job_load job_loads "
     "load_current_job set_current_job shell",
 )
+_KUBERNETES: Final = _from("monarch_nb.job:", "ImageSpec KubeConfig KubernetesJob")
 _WORKERS: Final = _same(
     "attach_to_workers run_worker_loop_forever run_worker_loop_until_shutdown "
     "start_worker_loop_forever"
@@ -106,10 +107,12 @@ SERVED: Final[dict[str, dict[str, str]]] = {
         "monarch_nb.spmd:", "SPMDActor setup_torch_elastic_env setup_torch_elastic_env_async"
     ),
     "monarch.job": _JOB,
+    "monarch.job.kubernetes": _KUBERNETES,
     "monarch._src.job": {},
     "monarch._src.job.host_mesh": _from("monarch_nb.job:", "hosts_from_config"),
     "monarch._src.job.job": _JOB,
     "monarch._src.job.job_state": _from("monarch_nb.job:", "JobState"),
+    "monarch._src.job.kubernetes": _KUBERNETES,
     "monarch._src.job.port_forward": _from("monarch_nb.job:", "PortForwarder"),
     "monarch._src.job.process": _from("monarch_nb.job:", "ProcessJob"),
     "monarch._src.job.shell": _from("monarch_nb.job:", "shell"),

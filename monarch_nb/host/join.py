@@ -16,6 +16,7 @@ from typing import Final
 
 from monarch_nb.core.wire.messages.hosts import PROTOCOL, Offer
 from monarch_nb.errors import LaunchError, MeshError
+from monarch_nb.host import guard
 from monarch_nb.host.member import HostMember
 from monarch_nb.host.versions import versions
 from monarch_nb.net.hosts.handshake import Secret
@@ -30,7 +31,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--ticket", type=Path, help="a private file; else standard input has it")
     parser.add_argument("--index", type=int, required=True, help="which host of the job this is")
     parser.add_argument("--within", type=float, default=60.0, help="seconds to reach the job in")
+    parser.add_argument("--parent", type=int, help="end with this process, which has started it")
     asked = parser.parse_args(arguments)
+    if asked.parent and not guard.die_with_parent(signal.SIGTERM, asked.parent):
+        raise SystemExit(f"monarch_nb: process {asked.parent} has ended")
     try:
         ticket = _read_ticket(asked.ticket)
         why = _be_part(ticket, asked.index, asked.within)
@@ -62,6 +66,7 @@ def _be_part(ticket: Ticket, index: int, within_s: float) -> str | None:
         member.join(taken.host, taken.controller, secret, ticket.addresses)
         return member.wait()
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends; a launcher may say so too
         member.close()
 
 

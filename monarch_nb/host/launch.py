@@ -8,7 +8,7 @@ import os
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 Record = dict[str, Any]  # a JSON object
 
@@ -76,6 +76,15 @@ class AgentBoot:
 
 def last_lines(text: str, count: int = LAST_LINES) -> str:
     return "\n".join(text.splitlines()[-count:])
+
+
+def read_last(stream: IO[bytes]) -> str:
+    """Read a stream to its end and return its last lines, however much came; close it."""
+    found = b""
+    with stream:
+        while data := stream.read1(1 << 16):  # type: ignore[attr-defined]  # of a BufferedReader
+            found = (found + data)[-(1 << 14) :]
+    return last_lines(found.decode(errors="replace"))
 
 
 def with_us(environment: Mapping[str, str]) -> Mapping[str, str]:

@@ -70,6 +70,9 @@ assert get_ipaddr("127.0.0.1", 0, AddrType.IPv4) == "127.0.0.1"
 assert get_sockaddr("127.0.0.1", 80) == "127.0.0.1:80"
 
 from monarch._rust_bindings.monarch_hyperactor.channel import BindSpec
+from monarch.job.kubernetes import ImageSpec, KubeConfig, KubernetesJob
+assert KubernetesJob is monarch_nb.job.KubernetesJob
+assert (ImageSpec, KubeConfig) == (monarch_nb.job.ImageSpec, monarch_nb.job.KubeConfig)
 from monarch.job import PortForwarder, load_current_job, set_current_job
 from monarch._src.job.port_forward import PortForwarder as Same
 assert Same is PortForwarder is monarch_nb.job.PortForwarder

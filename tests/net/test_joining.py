@@ -17,6 +17,7 @@ from monarch_nb.host.versions import versions
 from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
 from monarch_nb.net import wire
 from monarch_nb.net.hosts.joining import Ticket, offer
+from monarch_nb.net.keys import KeyPair
 from tests.support import descendants, eventually, is_running
 
 JOIN = [sys.executable, "-P", "-m", "monarch_nb.host.join"]
@@ -191,3 +192,33 @@ def test_a_host_whose_controller_was_killed_ends(home, tmp_path):
             eventually(lambda: not any(map(is_running, family)))
         controller.stdin.close()
     sweep_all()  # the controller's run dir
+
+
+@pytest.mark.fault
+def test_a_host_ends_with_the_process_that_has_started_it():
+    """As an actor of Ray's does, which may be killed at any time."""
+    pair = KeyPair.new()
+    public, secret = pair.public.decode(), pair.secret.decode()
+    line = Ticket("job", ["tcp://127.0.0.1:9"], public, public, secret, {}).to_line()
+    program = (
+        "import os, subprocess, sys\n"
+        f"command = [*{JOIN!r}, '--index', '0', '--parent', str(os.getpid())]\n"
+        "host = subprocess.Popen(command, stdin=subprocess.PIPE)\n"
+        f"host.stdin.write({line!r}); host.stdin.flush()\n"
+        "print(host.pid, flush=True); sys.stdin.read()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        host = int(parent.stdout.readline())
+        eventually(lambda: len(os.listdir(f"/proc/{host}/task")) > 1, 20, "it dials")
+        parent.kill()
+    eventually(lambda: not is_running(host), 10, "it ends")
+
+
+def test_a_host_does_not_begin_for_a_process_that_has_ended():
+    command = [*JOIN, "--index", "0", "--parent", "1"]
+    done = subprocess.run(command, input=b"", capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"process 1 has ended" in done.stderr

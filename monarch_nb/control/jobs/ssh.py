@@ -11,13 +11,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from monarch_nb.control.client import client
 from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.errors import LaunchError
-from monarch_nb.host.launch import last_lines
+from monarch_nb.host.launch import read_last
 from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
 from monarch_nb.net import wire
 from monarch_nb.net.hosts.joining import Ticket
@@ -170,7 +170,7 @@ class _Login:
         assert self._process.stderr is not None
         with contextlib.suppress(BrokenPipeError), self._process.stdin as out:
             out.write(ticket)
-        words = _read_last(self._process.stderr)
+        words = read_last(self._process.stderr)
         code = self._process.wait()
         lines = [
             f"ssh ended with code {code}",
@@ -190,12 +190,3 @@ def advice(login: Sequence[str], code: int, words: str) -> str:
     if code == _SSH_FAILED:
         return f"Try it in a terminal: {shlex.join(['ssh', '-o', 'BatchMode=yes', *login, 'true'])}"
     return ""
-
-
-def _read_last(stream: IO[bytes]) -> str:
-    # the last lines, however much comes
-    found = b""
-    with stream:
-        while data := stream.read1(1 << 16):  # type: ignore[attr-defined]  # of a BufferedReader
-            found = (found + data)[-(1 << 14) :]
-    return last_lines(found.decode(errors="replace"))

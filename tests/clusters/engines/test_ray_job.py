@@ -1,0 +1,201 @@
+"""Hosts from a real Ray cluster of two nodes: they come, compute, wait, are lost, leave nothing.
+
+Programs are processes of their own, as a driver of Ray leaves threads and files in its process.
+"""
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+
+from monarch_nb.host import rundir
+from tests.clusters.engines.ray_cluster import RayCluster
+from tests.support import descendants, describe_process, eventually
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(not find_spec("ray"), reason="no Ray: pip install monarch_nb[ray]"),
+]
+
+BEGIN = """
+    import json, signal, sys, time
+    import monarch_nb
+    from monarch_nb.job import RayJob
+    from tests.clusters.actors import Where
+    from tests.support import eventually
+
+    def say(**facts):
+        print(json.dumps(facts), flush=True)
+
+    def status(job):
+        found = job.status()
+        return [found.stage.value, found.joined, found.hosts, found.reason]
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    with RayCluster() as made:
+        yield made
+
+
+@pytest.fixture
+def no_host_stays(cluster):
+    """What a test has started on the nodes is gone after it."""
+    yield
+    eventually(lambda: not hosts_of(cluster), 20, lambda: f"no host is left: {hosts_of(cluster)}")
+
+
+def hosts_of(cluster: RayCluster) -> list[str]:
+    below = {pid for node in cluster.pids for pid in descendants(node)}
+    said = [describe_process(pid) for pid in below]
+    return [each for each in said if "monarch_nb.host" in each or "Seat" in each]
+
+
+def start(cluster: RayCluster, program: str, **options) -> subprocess.Popen:
+    text = textwrap.dedent(BEGIN) + textwrap.dedent(program)
+    command = [sys.executable, "-c", text]
+    return subprocess.Popen(command, env=cluster.env, stdout=subprocess.PIPE, text=True, **options)
+
+
+def run(cluster: RayCluster, program: str) -> dict[str, object]:
+    """Return what a program has said in its lines, all together."""
+    process = start(cluster, program)
+    out, _ = process.communicate(timeout=150)
+    assert process.returncode == 0, out
+    return {key: value for line in out.splitlines() for key, value in json.loads(line).items()}
+
+
+def test_hosts_come_train_together_and_go(cluster, no_host_stays):
+    said = run(
+        cluster,
+        """
+        def train(rank):
+            import torch
+            import torch.distributed as dist
+            dist.init_process_group("gloo")
+            sum = torch.tensor([rank + 1.0])
+            dist.all_reduce(sum)
+            dist.destroy_process_group()
+            return sum.item()
+
+        from monarch_nb import Actor, current_rank, endpoint
+        from monarch_nb.spmd import setup_torch_elastic_env
+
+        class Trainer(Actor):
+            @endpoint
+            def train(self):
+                return train(current_rank().rank)
+
+        end = signal.getsignal(signal.SIGTERM)
+        job = RayJob({"trainers": 2}, resources={"seat": 1}, env={"FROM_THE_JOB": "yes"})
+        hosts = job.state(cached_path=None).trainers
+        hosts.initialized.get(90)
+        say(up=status(job), sizes=dict(hosts.sizes))
+        say(ours=signal.getsignal(signal.SIGTERM) is end or end is signal.SIG_DFL)
+        procs = hosts.spawn_procs(per_host={"gpus": 2})
+        where = procs.spawn("where", Where)
+        say(variable=where.variable.call("FROM_THE_JOB").get(60).values())
+        setup_torch_elastic_env(procs)
+        say(sums=procs.spawn("trainer", Trainer).train.call().get(60).values())
+        job.kill()
+        say(gone=status(job)[0], active=job.active)
+        """,
+    )
+    assert said["up"] == ["up", 2, 2, ""]
+    assert said["sizes"] == {"hosts": 2}
+    assert said["variable"] == ["yes"] * 4
+    assert said["sums"] == [10.0] * 4, "one process group across the nodes"
+    assert (said["gone"], said["active"], said["ours"]) == ("gone", False, True)
+
+
+def test_what_cannot_be_had_is_queued_with_the_reason_and_can_be_cancelled(cluster, no_host_stays):
+    said = run(
+        cluster,
+        """
+        import ray
+        from ray.util.placement_group import placement_group_table
+
+        job = RayJob({"trainers": 2}, num_gpus=8, resources={"seat": 1})
+        hosts = job.state(cached_path=None).trainers
+        say(queued=status(job))
+        job.kill()
+        try:
+            hosts.initialized.get(20)
+        except RuntimeError as error:
+            say(error=str(error))
+        groups = lambda: [each["state"] for each in placement_group_table().values()]
+        eventually(lambda: set(groups()) <= {"REMOVED"}, 20)
+        say(free=ray.available_resources()["seat"])
+        """,
+    )
+    stage, joined, hosts, reason = said["queued"]
+    assert (stage, joined, hosts) == ("queued", 0, 2)
+    assert reason.startswith("each host wants 1 CPU, 8 GPU, 1 seat: 0 of 2 nodes have that")
+    assert "0 GPU are free, 16 are wanted" in reason
+    assert said["error"] == "trainers[0] did not join: the job was ended"
+    assert said["free"] == 2, "nothing is held"
+
+
+@pytest.mark.fault
+def test_a_host_whose_actor_was_killed_is_lost_and_the_other_goes_on(cluster, no_host_stays):
+    said = run(
+        cluster,
+        """
+        import ray
+        from ray.util.state import list_actors
+
+        told = []
+        monarch_nb.unhandled_fault_hook = told.append
+        job = RayJob({"trainers": 2}, resources={"seat": 1})
+        where = job.state(cached_path=None).trainers.spawn_procs().spawn("where", Where)
+        where.machine.call().get(90)
+        ray.kill(job._job_placed._actors[0])
+        eventually(lambda: told, 20)
+        say(crashed=told[0].crashed_ranks, fault=str(told[0]))
+        say(alive=len(where.slice(hosts=1).machine.call_one().get(20)) > 0)
+        eventually(lambda: status(job)[3], 20)
+        say(status=status(job))
+        job.kill()
+        """,
+    )
+    assert said["crashed"] == [0]
+    assert "trainers[0]" in said["fault"]
+    assert said["alive"]
+    stage, joined, hosts, reason = said["status"]
+    assert (stage, joined, hosts) == ("up", 1, 2)
+    assert "it was killed by `ray.kill`" in reason
+
+
+@pytest.mark.fault
+def test_a_controller_that_was_killed_leaves_nothing_on_the_nodes(cluster, no_host_stays):
+    program = """
+        job = RayJob({"trainers": 2}, resources={"seat": 1})
+        job.state(cached_path=None).trainers.initialized.get(90)
+        say(ready=True)
+        signal.pause()
+    """
+    controller = start(cluster, program)
+    with controller.stdout as out:
+        assert out.readline() == '{"ready": true}\n'
+        assert hosts_of(cluster)
+        controller.kill()
+    controller.wait()
+    eventually(lambda: not hosts_of(cluster), 20)
+    rundir.sweep_all()  # a process that was killed leaves its folder to the next one to start
+    free = run(
+        cluster,
+        """
+        import os, ray
+        ray.init(os.environ["RAY_ADDRESS"], log_to_driver=False)
+        eventually(lambda: ray.available_resources().get("seat") == 2, 30)
+        say(free=2)
+        """,
+    )
+    assert free == {"free": 2}
