@@ -42,6 +42,7 @@ class HostMember:
         self._stays = stays
         self._why_left: str | None = None
         self._agent: LocalLauncher | None = None
+        self._is_of: tuple[int, int] | None = None  # the controller, and our number there
         self._ended = threading.Event()
         self._closing = threading.Lock()
         self._is_closed = False
@@ -91,6 +92,12 @@ class HostMember:
         self._start_agent(host, controller, interface_for_others(used, dial))
         self._begin(host, controller, secret, dial, first)
 
+    def leave(self, controller: int, host: int) -> None:
+        """Leave a controller that says it has given this host up, which had this number there; what
+        it has spawned ends. Nothing happens where this is no such host."""
+        if self.has_controller and self._is_of == (controller, host):
+            self._thread.loop.call(self._gateway.leave_controller)
+
     def _begin(
         self,
         host: int,
@@ -99,6 +106,8 @@ class HostMember:
         dial: Sequence[str],
         first: dialing.Connection | None = None,
     ) -> None:
+        self._is_of = controller, host
+
         def begin() -> None:
             self._gateway.rename(host)
             self._gateway.serve(controller >> HOST_SHIFT, secret, dial, first)

@@ -1,7 +1,7 @@
 """`HostMesh` and `ProcMesh`: hosts and processes laid out on named axes; where processes and actors
 are spawned. Each returns the other, so they are of one module.
 
-Handles only; what spawning, stopping and healing do is in `hosts.py`, `spawning.py`, `healing.py`.
+Handles only; what spawning, stopping and healing do is in `hosts.py`, `spawning.py`, `healing/`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from monarch_nb.core.shape.mesh_trait import ShapedMesh
 from monarch_nb.meshes import process_groups, variables
 from monarch_nb.meshes.actor_mesh import ActorMesh, spawn_actors
 from monarch_nb.meshes.bootstrap import Command, is_this_python
-from monarch_nb.meshes.healing import Healing
+from monarch_nb.meshes.healing.healing import Healing
 from monarch_nb.meshes.hosts import HostPart, Hosts, SpawnOptions
 from monarch_nb.meshes.process_groups import GroupPart
 from monarch_nb.meshes.spawning import Spawner

@@ -2,8 +2,10 @@
 
 import os
 import socket
+import time
+from pathlib import Path
 
-from monarch_nb import Actor, endpoint
+from monarch_nb import Actor, ProcMesh, endpoint
 
 
 class Where(Actor):
@@ -19,6 +21,10 @@ class Where(Actor):
     @endpoint
     def machine_of(self, other: "Where") -> str:
         return other.machine.call_one().get(10)
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
 
     @endpoint
     def count(self) -> int:
@@ -37,3 +43,30 @@ class Where(Actor):
 def names(actors: Where) -> list[str]:
     """Return the machine of each rank."""
     return actors.machine.call().get(60).values()
+
+
+class Trainer(Actor):
+    """A member of process groups."""
+
+    @endpoint
+    def total(self, procs: ProcMesh) -> tuple[int, int, int]:
+        """Return how many members meet: of the whole mesh, and along each of its axes."""
+        import torch
+        import torch.distributed as dist
+
+        found = []
+        for dims in (("hosts", "gpus"), "hosts", "gpus"):
+            one = torch.ones(1)
+            dist.all_reduce(one, group=procs.group(dims))
+            found.append(int(one))
+        return tuple(found)
+
+
+class Slow(Where):
+    """Is constructed only while `folder` has no file `wait`; says there that it has begun."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        (Path(folder) / socket.gethostname()).touch()
+        while (Path(folder) / "wait").exists():
+            time.sleep(0.02)

@@ -122,6 +122,11 @@ class Gateway:
         link = Link(controller, secret, self._loop, self._timing, self, dial, first)
         self._routes.serve(link)
 
+    def leave_controller(self) -> None:
+        """Lose the controller: it has given this host up, and has said so another way."""
+        if (link := self._routes.controller) is not None:
+            link.lose("its client has given it up")
+
     def rename(self, host: int) -> None:
         """Take the number that a controller gives this host."""
         if host == self.host:  # that of the client before
