@@ -115,7 +115,7 @@ def test_a_spare_takes_the_place_of_a_host_and_survivors_keep_what_they_have(mac
     assert asks.machine_of.call_one(part.slice(gpus=1)).get(20) == "node4"
     assert sums(procs, trainers) == [(6, 3, 2)] * 6
     assert hosts_of(procs) == ["node1", "node1", "node2", "node2", "node4", "node4"]
-    assert inside.state(procs).moves == [f"ranks 4,5 are on {at(spare)} now"]
+    assert inside.state(procs).moves == [f"ranks 4-5 are on {at(spare)} now"]
     assert names(hosts.spawn_procs().spawn("more", Where)) == ["node1", "node2", "node4"]
 
 
@@ -130,8 +130,8 @@ def test_without_a_spare_ranks_go_beside_others_and_home_when_that_host_is_lost(
     assert counts(where) == [1] * 6
     lose(three, procs, 4, 5)
     where.heal()
-    assert "ranks 4,5 are on" in caplog.text
-    assert f"on {at(one)} now, beside ranks 0,1" in caplog.text
+    assert "ranks 4-5 are on" in caplog.text
+    assert f"on {at(one)} now, beside ranks 0-1" in caplog.text
     assert names(where) == ["node1"] * 2 + ["node2"] * 2 + ["node1"] * 2
     assert counts(where) == [2] * 4 + [1] * 2
     assert sums(procs, trainers) == [(6, 3, 2)] * 6
@@ -182,7 +182,7 @@ def test_a_host_that_was_cut_off_for_too_long_joins_again(machines, attach):
     assert counts(where) == [1, 1]
     with two.cut_off():
         until_lost(procs, 1)
-        two.assert_idle(but=two.processes() & children_of_worker(two), within_s=20)
+        two.assert_idle(but=set(ours(two, "tests.clusters.offer")), within_s=20)
     assert worker.poll() is None
     procs.heal()
     assert names(where) == ["node1", "node2"]
@@ -267,7 +267,7 @@ def test_a_replacement_that_dies_in_the_heal_is_told_and_the_next_heal_works(
     errors = []
     healing = threading.Thread(target=lambda: errors.append(error_of(procs.heal)))
     healing.start()
-    eventually(lambda: (tmp_path / "node3").exists(), 20, "it constructs on the spare")
+    eventually((tmp_path / "node3").exists, 20, "it constructs on the spare")
     three.lose_power()
     healing.join(20)
     (tmp_path / "wait").unlink()

@@ -117,10 +117,17 @@ class Replacements:
         if len(self._usable(group)) < len(agents):
             self._ask_again(group)
             self._wait(group, len(agents))
-        chosen = self._usable(group)[: len(agents)]
-        for host in chosen:
-            group.spares.remove(host)
-        return dict(zip(agents, map(wire.agent_id, chosen), strict=False))
+        found: dict[int, int] = {}
+        usable = self._usable(group)
+        came = {self._names[host]: host for host in usable}
+        place = lambda agent: self._names[agent >> HOST_SHIFT]  # noqa: E731
+        for agent in sorted(agents, key=lambda each: place(each) not in came):
+            if usable:
+                host = came.get(place(agent), usable[0])  # at the same place, if it is there again
+                usable.remove(host)
+                group.spares.remove(host)
+                found[agent] = wire.agent_id(host)
+        return found
 
     def _usable(self, group: HostGroup) -> list[int]:
         return [
