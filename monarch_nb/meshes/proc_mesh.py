@@ -531,13 +531,17 @@ class HostMesh(ShapedMesh):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostMesh):
             return NotImplemented
-        return self.__reduce__() == other.__reduce__()
+        mine, others = ((each._state.agents, each._shape, each._python) for each in (self, other))
+        return mine == others
 
     def __hash__(self) -> int:
         return hash(tuple(self._state.agents))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore_hosts, (list(self._state.agents), self._shape, self._python)
+        agents = self._state.agents
+        if current.running() is not None:
+            agents = [current.part(Hosts).living_agent(each) for each in agents]
+        return _restore_hosts, (agents, self._shape, self._python)
 
     def __repr__(self) -> str:
         python = f" with {self._python}" if self._python else ""

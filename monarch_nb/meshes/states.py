@@ -7,11 +7,13 @@ Rule: state and nothing that acts; the handles (`ProcMesh`, `ActorMesh`) wrap it
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from monarch_nb.core.shape.extent import Shape
+from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.net import wire
 from monarch_nb.process import current
 from monarch_nb.process.futures.future import Future, completed
 from monarch_nb.process.supervision.moved_ranks import MovedRanks
@@ -69,6 +71,13 @@ class ProcsState(MeshState):
         """Have a rank be this process from now on."""
         self.agents[rank], self.slots[rank] = seat
         self.processes[rank] = process
+
+    def follow(self, processes: Sequence[int]) -> None:
+        for rank, process in enumerate(processes):
+            host = process >> HOST_SHIFT
+            if host != self.agents[rank] >> HOST_SHIFT:  # a host of others has one agent
+                self.agents[rank] = wire.agent_id(host)
+        super().follow(processes)
 
     def note_moves(self, moves: list[str]) -> None:
         self.moves = moves

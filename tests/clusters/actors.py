@@ -23,6 +23,17 @@ class Where(Actor):
         return other.machine.call_one().get(10)
 
     @endpoint
+    def keep(self, other: "Where", procs: ProcMesh) -> None:
+        self._kept = other, procs
+
+    @endpoint
+    def ask_kept(self) -> tuple[str, str]:
+        """Return the machine of the actor that was kept, and of a process beside it."""
+        other, procs = self._kept
+        beside = procs.host_mesh.spawn_procs().spawn("beside", Where)
+        return other.machine.call_one().get(20), beside.machine.call_one().get(20)
+
+    @endpoint
     def pid(self) -> int:
         return os.getpid()
 

@@ -1,6 +1,7 @@
 """Hosts that are lost, and what takes their place: a spare, who offers the host again, another."""
 
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -107,16 +108,19 @@ def test_a_spare_takes_the_place_of_a_host_and_survivors_keep_what_they_have(mac
     assert sums(procs, trainers) == [(6, 3, 2)] * 6
     asks = where.slice(hosts=0, gpus=0)
     assert asks.machine_of.call_one(part.slice(gpus=1)).get(20) == "node3"
+    asks.keep.call_one(part.slice(gpus=0), procs.slice(hosts=2, gpus=0)).get(20)
     lose(three, procs, 4, 5)
     assert procs.heal() is procs
     assert names(where) == ["node1", "node1", "node2", "node2", "node4", "node4"]
     assert counts(where) == [2] * 4 + [1] * 2
     assert names(part) == ["node4", "node4"]
     assert asks.machine_of.call_one(part.slice(gpus=1)).get(20) == "node4"
+    assert asks.ask_kept.call_one().get(60) == ("node4", "node4")
     assert sums(procs, trainers) == [(6, 3, 2)] * 6
     assert hosts_of(procs) == ["node1", "node1", "node2", "node2", "node4", "node4"]
     assert inside.state(procs).moves == [f"ranks 4-5 are on {at(spare)} now"]
-    assert names(hosts.spawn_procs().spawn("more", Where)) == ["node1", "node2", "node4"]
+    for each in (hosts, pickle.loads(pickle.dumps(hosts))):
+        assert names(each.spawn_procs().spawn("more", Where)) == ["node1", "node2", "node4"]
 
 
 def test_without_a_spare_ranks_go_beside_others_and_home_when_that_host_is_lost(

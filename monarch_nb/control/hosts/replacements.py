@@ -95,7 +95,7 @@ class Replacements:
         """Say why a host is lost, what was tried in vain, and what to do."""
         host = agent >> HOST_SHIFT
         said = self._dead[agent].reason or self._dead[agent].plainly()
-        again = self._asked_again.get(self._names[host])
+        again = self._asked_again.get(self._place(agent))
         if again is not None:
             said += f"\n    asked again: {self._why_not(again)}"
         advice = [group.advice for group in self._groups if host in group.hosts and group.advice]
@@ -120,14 +120,16 @@ class Replacements:
         found: dict[int, int] = {}
         usable = self._usable(group)
         came = {self._names[host]: host for host in usable}
-        place = lambda agent: self._names[agent >> HOST_SHIFT]  # noqa: E731
-        for agent in sorted(agents, key=lambda each: place(each) not in came):
+        for agent in sorted(agents, key=lambda each: self._place(each) not in came):
             if usable:
-                host = came.get(place(agent), usable[0])  # at the same place, if it is there again
+                host = came.get(self._place(agent), usable[0])  # at the same, if it is there again
                 usable.remove(host)
                 group.spares.remove(host)
                 found[agent] = wire.agent_id(host)
         return found
+
+    def _place(self, agent: int) -> str:
+        return self._names[agent >> HOST_SHIFT]
 
     def _usable(self, group: HostGroup) -> list[int]:
         return [
