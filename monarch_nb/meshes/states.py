@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from monarch_nb.core.shape.extent import Shape
 from monarch_nb.core.wire.frames import HOST_SHIFT
-from monarch_nb.net import wire
 from monarch_nb.process import current
 from monarch_nb.process.futures.future import Future, completed
+from monarch_nb.process.process import agent_of
 from monarch_nb.process.supervision.moved_ranks import MovedRanks
 from monarch_nb.process.supervision.supervision import MeshState, Supervision
 
@@ -76,7 +76,7 @@ class ProcsState(MeshState):
         for rank, process in enumerate(processes):
             host = process >> HOST_SHIFT
             if host != self.agents[rank] >> HOST_SHIFT:  # a host of others has one agent
-                self.agents[rank] = wire.agent_id(host)
+                self.agents[rank] = agent_of(host)
         super().follow(processes)
 
     def note_moves(self, moves: list[str]) -> None:

@@ -51,7 +51,7 @@ class Where(Actor):
         return len(data)
 
 
-def names(actors: Where) -> list[str]:
+def names(actors: "Where | Slow") -> list[str]:
     """Return the machine of each rank."""
     return actors.machine.call().get(60).values()
 
@@ -73,11 +73,14 @@ class Trainer(Actor):
         return tuple(found)
 
 
-class Slow(Where):
-    """Is constructed only while `folder` has no file `wait`; says there that it has begun."""
+class Slow(Actor):
+    """Is not constructed while `folder` has a file `wait`; says there that it has begun."""
 
     def __init__(self, folder: str) -> None:
-        super().__init__()
         (Path(folder) / socket.gethostname()).touch()
         while (Path(folder) / "wait").exists():
             time.sleep(0.02)
+
+    @endpoint
+    def machine(self) -> str:
+        return socket.gethostname()

@@ -296,7 +296,7 @@ def test_ranks_with_gpus_share_none(machines, attach, monkeypatch):
     lose(two, few, 1)
     until_lost(many, 2, 3)
     few.heal()
-    assert [few._state.seat(rank).slot for rank in range(2)] == [0, 1]
+    assert [inside.state(few).seat(rank).slot for rank in range(2)] == [0, 1]
     with pytest.raises(SupervisionError, match=f"{at(one)} has no GPU free for rank 3") as refused:
         many.heal()
     assert f"{at(two)}: nothing was heard of it" in str(refused.value)

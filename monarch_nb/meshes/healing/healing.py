@@ -70,7 +70,7 @@ class Healing:
         # New processes in the places of the dead. May be tried again when one of them dies too.
         assert state.respawn is not None
         state.note_moves([])
-        self._wait_for_the_silent(state)
+        self._wait_for_silent_hosts(state)
         with self._supervision.marking:
             dead = self._proc.dead
             lost = [rank for rank, process in enumerate(state.processes) if process in dead]
@@ -89,23 +89,18 @@ class Healing:
             listener(state, lost)
         self._regroup(state, [rank for rank in range(len(state.processes)) if rank not in lost])
 
-    def _wait_for_the_silent(self, state: ProcsState) -> None:
-        # until they are heard again or given up, which is within `grace_s`, a host's `outage_s`
-        silent = self._silent(state)
-        if silent:
-            _log.warning(
-                "%s: %s cannot be heard; the heal waits until that is over, or they are given up",
-                state.name,
-                rank_words(silent),
-            )
-        while silent and state.ended is None:
+    def _wait_for_silent_hosts(self, state: ProcsState) -> None:
+        # until they are heard again, or given up: `outage_s` at most
+        if silent := self._on_silent_hosts(state):
+            what = f"the host of {rank_words(silent)} cannot be heard"
+            _log.warning("%s: %s; the heal waits until it is, or is given up", state.name, what)
+        while state.ended is None and self._on_silent_hosts(state):
             self._something_changed.wait()
             self._something_changed.clear()
-            silent = self._silent(state)
 
-    def _silent(self, state: ProcsState) -> list[int]:
+    def _on_silent_hosts(self, state: ProcsState) -> list[int]:
         silent = self._supervision.silent
-        return [rank for rank, process in enumerate(state.processes) if process in silent]
+        return [rank for rank, agent in enumerate(state.agents) if agent in silent]
 
     def _missing(self, actors: ActorsState, procs: ProcsState) -> list[int]:
         processes = [procs.processes[rank] for rank in actors.proc_ranks]

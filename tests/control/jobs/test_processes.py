@@ -73,7 +73,7 @@ def test_a_spare_takes_the_place_of_a_host_that_was_killed(monkeypatch):
     assert hosts.sizes == {"hosts": 2}
     procs = hosts.spawn_procs()
     before = procs.execute(os.getpid).values()
-    workers = [each.pid for each in job._all_workers()]
+    workers = [each[0] for each in json.loads(job.dumps())["fields"]["_workers"]["trainers"]]
     assert [bool(descendants(pid) & set(before)) for pid in workers] == [True, True, False]
     os.kill(workers[0], signal.SIGKILL)
     eventually(lambda: "lost ranks [0]" in repr(procs), 10)
