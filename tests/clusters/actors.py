@@ -5,7 +5,7 @@ import socket
 import time
 from pathlib import Path
 
-from monarch_nb import Actor, ProcMesh, endpoint
+from monarch_nb import Actor, HostMesh, ProcMesh, endpoint
 
 
 class Where(Actor):
@@ -30,8 +30,11 @@ class Where(Actor):
     def ask_kept(self) -> tuple[str, str]:
         """Return the machine of the actor that was kept, and of a process beside it."""
         other, procs = self._kept
-        beside = procs.host_mesh.spawn_procs().spawn("beside", Where)
-        return other.machine.call_one().get(20), beside.machine.call_one().get(20)
+        return other.machine.call_one().get(20), _machine_at(procs.host_mesh)
+
+    @endpoint
+    def machine_at(self, host: HostMesh) -> str:
+        return _machine_at(host)
 
     @endpoint
     def pid(self) -> int:
@@ -49,6 +52,10 @@ class Where(Actor):
     @endpoint
     def length(self, data: bytes) -> int:
         return len(data)
+
+
+def _machine_at(host: HostMesh) -> str:
+    return host.spawn_procs().spawn("there", Where).machine.call_one().get(20)
 
 
 def names(actors: "Where | Slow") -> list[str]:

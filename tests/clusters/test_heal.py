@@ -1,7 +1,6 @@
 """Hosts that are lost, and what takes their place: a spare, who offers the host again, another."""
 
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -119,8 +118,8 @@ def test_a_spare_takes_the_place_of_a_host_and_survivors_keep_what_they_have(mac
     assert sums(procs, trainers) == [(6, 3, 2)] * 6
     assert hosts_of(procs) == ["node1", "node1", "node2", "node2", "node4", "node4"]
     assert inside.state(procs).moves == [f"ranks 4-5 are on {at(spare)} now"]
-    for each in (hosts, pickle.loads(pickle.dumps(hosts))):
-        assert names(each.spawn_procs().spawn("more", Where)) == ["node1", "node2", "node4"]
+    assert names(hosts.spawn_procs().spawn("more", Where)) == ["node1", "node2", "node4"]
+    assert asks.machine_at.call_one(hosts.slice(hosts=2)).get(60) == "node4"
 
 
 def test_without_a_spare_ranks_go_beside_others_and_home_when_that_host_is_lost(
@@ -188,6 +187,22 @@ def test_a_host_that_was_cut_off_for_too_long_joins_again(machines, attach):
         until_lost(procs, 1)
         two.assert_idle(but=set(ours(two, "tests.clusters.offer")), within_s=20)
     assert worker.poll() is None
+    procs.heal()
+    assert names(where) == ["node1", "node2"]
+    assert counts(where) == [2, 1]
+
+
+def test_an_agent_that_is_killed_takes_its_host_which_joins_again(machines, attach):
+    one, two = machines(2)
+    offer(one, two)
+    procs = attach([one, two]).spawn_procs()
+    where = procs.spawn("where", Where)
+    assert counts(where) == [1, 1]
+    [agent] = ours(two, "host.agent")
+    os.kill(agent, signal.SIGKILL)
+    until_lost(procs, 1)
+    with pytest.raises(RankUnreachable, match="its agent was ended by SIGKILL"):
+        where.slice(hosts=1).machine.call_one().get(20)
     procs.heal()
     assert names(where) == ["node1", "node2"]
     assert counts(where) == [2, 1]
@@ -308,7 +323,8 @@ def test_a_job_of_ssh_uses_its_spare_and_logs_in_again(machines, sshd, attach):
     servers = sshd([one, two, three])
     job = SSHJob(sys.executable, ["-F", str(servers.config), "-o", "ControlPath=none"])
     job.add_mesh("trainers", [each.name for each in (one, two, three)], spares=1)
-    procs = job.state(cached_path=None).trainers.spawn_procs()
+    hosts = job.state(cached_path=None).trainers
+    procs = hosts.spawn_procs()
     where = procs.spawn("where", Where)
     assert names(where) == ["node1", "node2"]
     [joined] = ours(two, "host.join")
@@ -320,9 +336,11 @@ def test_a_job_of_ssh_uses_its_spare_and_logs_in_again(machines, sshd, attach):
     os.kill(joined, signal.SIGKILL)
     until_lost(procs, 1)
     procs.heal()
-    assert names(where)[0] == "node1"
-    assert names(where)[1] in ("node2", "node3")
+    found = names(where)
+    assert found[0] == "node1"
+    assert found[1] in ("node2", "node3")
     assert counts(where) == [1, 1]
+    assert names(hosts.spawn_procs().spawn("more", Where)) == found
     job.kill()
     for each in (one, two, three):
         eventually(lambda each=each: not ours(each, "monarch_nb"), 10)
