@@ -142,12 +142,23 @@ class ProcMesh(ShapedMesh):
         """Bring lost ranks back: new processes at the same coordinates with their actors made
         again.
 
+        Ranks of a host that is lost are started on a spare, on a host that joins again at its
+        place, else beside other ranks of the mesh (a warning; those with GPUs share none). While a
+        host is silent and not yet lost, the heal waits.
+
         Args:
             shrink: start nothing; return a smaller mesh of the processes that live.
 
         Returns:
             The healed mesh. Handles of the old one (and of actors on it) work again too, without
             `shrink`.
+
+        Raises:
+            SupervisionError: no host takes the place of a lost one: names it, why it is lost, and
+                what to do. A process died meanwhile. Either way a later heal goes on.
+
+        Example:
+            >>> procs.heal()                              # doctest: +SKIP
         """
         healed = current.part(Healing).procs(self._state, shrink=shrink)
         return self if healed is self._state else whole_mesh(healed)

@@ -146,6 +146,20 @@ def test_without_a_spare_ranks_go_beside_others_and_home_when_that_host_is_lost(
     assert sums(procs, trainers) == [(6, 3, 2)] * 6
 
 
+def test_ranks_that_are_all_on_one_host_now_meet(machines, attach):
+    one, two = machines(2)
+    _, killed = offer(one, two)
+    procs = attach([one, two]).spawn_procs(per_host={"gpus": 2})
+    where, trainers = procs.spawn("where", Where), procs.spawn("trainers", Trainer)
+    assert sums(procs, trainers) == [(4, 2, 2)] * 4
+    killed.kill()
+    until_lost(procs, 2, 3)
+    procs.heal()
+    assert names(where) == ["node1"] * 4
+    assert where.variable.call("GLOO_SOCKET_IFNAME").get(20).values() == ["eth0"] * 4
+    assert sums(procs, trainers) == [(4, 2, 2)] * 4
+
+
 def test_a_worker_that_was_killed_and_offers_its_host_again_is_used(machines, attach):
     """Also for a second mesh of the same host, and for who was told of the first."""
     one, two = machines(2)
