@@ -153,6 +153,10 @@ class Control:
         """Return the ranks of it that are lost and not healed."""
         return [rank for rank in mesh.ranks if rank in mesh._state.lost]
 
+    def moves(self, mesh: ProcMesh) -> Sequence[str]:
+        """Say which ranks the last heal has started on other hosts than before."""
+        return mesh._state.moves
+
     def refused(self, mesh: ProcMesh) -> str | None:
         """Return why the host has started none of its ranks, if that is so."""
         failures = mesh._state.lost.values()

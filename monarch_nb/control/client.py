@@ -55,6 +55,7 @@ from monarch_nb.services.runtime import Runtime
 
 if TYPE_CHECKING:
     from monarch_nb.control.hosts.attached import AttachedHosts, Explain
+    from monarch_nb.control.hosts.replacements import HostGroup
     from monarch_nb.net.hosts.joining import Ticket
 
 T = TypeVar("T")
@@ -209,8 +210,24 @@ class Client(Runtime):
         return self.proc.agent
 
     def living_agent(self, agent: int) -> int:
-        here = agent >> HOST_SHIFT == self.proc.host
-        return self.local_agent() if here and agent in self.proc.dead else agent
+        if agent not in self.proc.dead:
+            return agent
+        if agent >> HOST_SHIFT == self.proc.host:
+            return self.local_agent()
+        return agent if self._attached is None else self._attached.replacements.living_agent(agent)
+
+    def replace_hosts(self, agents: Sequence[int]) -> dict[int, int]:
+        return {} if self._attached is None else self._attached.replacements.find(agents)
+
+    def host_words(self, agent: int) -> str:
+        host = agent >> HOST_SHIFT
+        names = {} if self._attached is None else self._attached.names
+        return "this host" if host == self.proc.host else names.get(host, super().host_words(agent))
+
+    def loss_words(self, agent: int) -> str:
+        if self._attached is None or agent >> HOST_SHIFT not in self._attached.names:
+            return super().loss_words(agent)
+        return self._attached.replacements.words(agent)
 
     def environment_changes(self, agent: int) -> Environment:
         if agent != self.proc.agent or self._agent is None:
@@ -231,11 +248,16 @@ class Client(Runtime):
 
         return returns_future(all_ready)()
 
-    def attach_hosts(self, addresses: Sequence[str], pair: KeyPair) -> list[int]:
-        """Dial other hosts; their numbers."""
-        limit_s = self.proc.config.attach_s
-        attached = self._hosts_elsewhere()
-        return [attached.dial(address, pair, limit_s) for address in addresses]
+    def attach_hosts(self, addresses: Sequence[str], pair: KeyPair, spares: int = 0) -> list[int]:
+        """Dial other hosts, so many spares the last of them; their numbers. They are dialled again
+        when a heal wants hosts in the place of lost ones."""
+        limit_s = lambda: self.proc.config.attach_s  # noqa: E731
+        return self._hosts_elsewhere().attach(addresses, pair, limit_s, spares)
+
+    def replace_from(self, group: HostGroup) -> None:
+        """Take the hosts that replace lost ones of a group from its spares, or ask for them again,
+        as it says."""
+        self._hosts_elsewhere().replacements.add(group)
 
     def _hosts_elsewhere(self) -> AttachedHosts:
         with self._lock:
@@ -249,6 +271,8 @@ class Client(Runtime):
                     self.proc.id,
                     self._host_lost,
                     self._host_pulse,
+                    self.proc.dead,
+                    self.supervision.silent,
                 )
             return self._attached
 
@@ -274,16 +298,19 @@ class Client(Runtime):
 
     def _host_pulse(self, host: int, silent_s: float | None) -> None:
         processes = [each for each in self._processes_on(host) if each not in self.proc.dead]
-        self.supervision.note_pulse(processes, silent_s)
+        self.supervision.note_pulse([wire.agent_id(host), *processes], silent_s)
 
     def _host_lost(self, host: int, why: str, silent_s: float | None) -> None:
+        has_joined = silent_s is not None
         lost = self._processes_on(host)
         self.supervision.exited(
             *(
-                Exit(process, reason=why, unreachable_s=silent_s, for_good=True)
+                Exit(process, reason=why, unreachable_s=silent_s, for_good=not has_joined)
                 for process in (wire.agent_id(host), *lost)
             )
         )
+        if self._attached is not None:
+            self._attached.replacements.host_lost(host, why, has_joined=has_joined)
 
     def _processes_on(self, host: int) -> set[int]:
         return {
@@ -300,6 +327,8 @@ class Client(Runtime):
         return wire.agent_id(host) if is_attached else None
 
     def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
+        if self._attached is not None:
+            agents = [*agents, *self._attached.replacements.spares_beside(agents)]
         for state in list(self.supervision.states.values()):
             below = procs_of(state)
             if below is not None and not set(agents).isdisjoint(below.agents):

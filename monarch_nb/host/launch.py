@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import signal
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,6 +74,14 @@ class AgentBoot:
     def log_name(self) -> str:
         """Return the file in the run dir that takes what agent and zygote write to their stderr."""
         return f"{self.agent:016x}.log"
+
+
+def how_it_ended(code: int) -> str:
+    """Say how a process ended, by its code as `Popen` has it."""
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with code {code}"
 
 
 def last_lines(text: str, count: int = LAST_LINES) -> str:

@@ -18,7 +18,7 @@ from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.errors import LaunchError
 from monarch_nb.host import guard
 from monarch_nb.host.interfaces import interface_for_others, reachable_at
-from monarch_nb.host.launch import AgentBoot
+from monarch_nb.host.launch import AgentBoot, how_it_ended
 from monarch_nb.host.lending import Lending
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.host.rundir import new_run_dir
@@ -43,6 +43,7 @@ class HostMember:
         self._stays = stays
         self._why_left: str | None = None
         self._agent: LocalLauncher | None = None
+        self._is_of: tuple[int, int] | None = None  # the controller, and our number there
         self._ended = threading.Event()
         self._closing = threading.Lock()
         self._is_closed = False
@@ -93,6 +94,12 @@ class HostMember:
         self._start_agent(host, controller, interface_for_others(used, dial))
         self._begin(host, controller, secret, dial, first)
 
+    def leave(self, controller: int, host: int) -> None:
+        """Leave a controller that says it has given this host up, which had this number there; what
+        it has spawned ends. Nothing happens where this is no such host."""
+        if self.has_controller and self._is_of == (controller, host):
+            self._leave("its client has given it up")
+
     def _begin(
         self,
         host: int,
@@ -101,6 +108,8 @@ class HostMember:
         dial: Sequence[str],
         first: dialing.Connection | None = None,
     ) -> None:
+        self._is_of = controller, host
+
         def begin() -> None:
             self._gateway.rename(host)
             self._gateway.serve(controller >> HOST_SHIFT, secret, dial, first)
@@ -144,8 +153,16 @@ class HostMember:
         return agent
 
     def _watch(self, launcher: LocalLauncher) -> None:
-        if launcher.wait() == 0 and launcher is self._agent:
+        code = launcher.wait()
+        if launcher is not self._agent:
+            return  # it was ended here
+        if code == 0:
             self._ended.set()  # a controller has shut the host down
+        else:
+            self._leave(f"its agent {how_it_ended(code)}\n{launcher.last_words()}".rstrip())
+
+    def _leave(self, why: str) -> None:
+        self._thread.loop.call(lambda: self._gateway.leave_controller(why))
 
     def _left(self, why: str) -> None:
         launcher, self._agent = self._agent, None

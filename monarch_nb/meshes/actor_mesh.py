@@ -15,7 +15,7 @@ from monarch_nb.actors.signatures import BoundCheck
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.shape.mesh_trait import ShapedMesh
 from monarch_nb.errors import SupervisionError
-from monarch_nb.meshes.healing import Healing
+from monarch_nb.meshes.healing.healing import Healing
 from monarch_nb.meshes.spawning import Spawner
 from monarch_nb.meshes.states import ActorsState, Part, known_here
 from monarch_nb.process import current

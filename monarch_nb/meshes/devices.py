@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +30,17 @@ def chosen_gpus(chosen: str) -> tuple[str, ...]:
     return tuple(name for name in names if name and name != "-1")
 
 
-def device_of(local_rank: int, environment: Mapping[str, str | None]) -> str:
-    """Return `cuda:<i>`, shared in turn by more ranks than GPUs, or `cpu`, with these changes."""
+def gpus_seen(environment: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Name the GPUs that a process sees which is started with these changes."""
     chosen = environment.get(VISIBLE)
-    gpus = visible_gpus() if chosen is None else chosen_gpus(chosen)
-    return f"cuda:{local_rank % len(gpus)}" if gpus else "cpu"
+    return visible_gpus() if chosen is None else chosen_gpus(chosen)
+
+
+def device_of(slot: int, gpus: Sequence[str]) -> str:
+    """Return `cuda:<i>` of these, shared in turn by more ranks than GPUs, or `cpu`."""
+    return f"cuda:{slot % len(gpus)}" if gpus else "cpu"
+
+
+def free_slots(taken: Collection[str], gpus: Sequence[str]) -> list[int]:
+    """Return which of these GPUs nobody has."""
+    return [slot for slot, gpu in enumerate(gpus) if gpu not in taken]

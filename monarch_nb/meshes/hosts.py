@@ -30,7 +30,7 @@ from monarch_nb.meshes.bootstrap import (
     this_python,
 )
 from monarch_nb.meshes.spawning import Spawner
-from monarch_nb.meshes.states import ProcsState
+from monarch_nb.meshes.states import ProcsState, Seat
 from monarch_nb.meshes.synced import WORKSPACE_DIR, SyncedFolders
 from monarch_nb.process import context, libraries
 from monarch_nb.process.exit import Exit
@@ -86,8 +86,22 @@ class Hosts:
         return self.proc.agent
 
     def living_agent(self, agent: int) -> int:
-        """Return the agent that looks after this one's host now."""
+        """Return the agent that looks after this one's host now, or after the host that has taken
+        its place."""
         return agent
+
+    def replace_hosts(self, agents: Sequence[int]) -> dict[int, int]:  # noqa: ARG002
+        """Find hosts that take the place of lost ones, by their agents; those for which there is
+        none are left out. May wait for hosts to join. Only the client has any."""
+        return {}
+
+    def host_words(self, agent: int) -> str:
+        """Name a host, for people."""
+        return f"host {agent >> HOST_SHIFT}"
+
+    def loss_words(self, agent: int) -> str:
+        """Say, in a line or several, how a host was lost and what was tried in vain."""
+        return self.proc.dead[agent].plainly()
 
     def environment_changes(self, agent: int) -> Environment:  # noqa: ARG002  the client looks
         """Return what has changed in the environment, for ranks that this process starts."""
@@ -138,8 +152,11 @@ class _Request:
             for agent in place.agents
             for process in new_process_ids(agent >> HOST_SHIFT, count)
         ]
+        slots = [rank % count for rank in range(len(agents))]
         self.state = ProcsState(
-            agents=agents,
+            agents=list(agents),
+            homes=list(map(Seat, agents, slots)),
+            slots=slots,
             number=random.SystemRandom().getrandbits(62),
             name=options.name or hosts.spawner.new_name(),
             owner_port=context.current_instance().port,
@@ -158,6 +175,8 @@ class _Request:
             start._replace(env=news[agent] | start.env)
             for agent, start in zip(agents, starts(extent, command, options.env), strict=True)
         ]
+        self.state.gpus.extend(devices.gpus_seen(each.env) for each in self.starts)
+        self.spans_hosts = len(set(agents)) > 1  # for good: a heal may move ranks back
         if set(agents) == {self.proc.agent}:  # of this host; others look for themselves
             check_programs(self.starts)
         self.bootstrap: Payload | None = None
@@ -177,7 +196,7 @@ class _Request:
         # where the agent cannot spawn, the ranks are as dead as if they had died
         if isinstance(answer, Refused):
             lost = self.proc.dead.get(self.state.agents[ranks[0]])
-            how = lost if lost is not None and lost.for_good else Exit(0, reason=answer.error)
+            how = Exit(0, reason=answer.error) if lost is None else lost
             processes = [self.state.processes[rank] for rank in ranks]
             self.hosts.supervision.exited(
                 *(dataclasses.replace(how, process=each) for each in processes)
@@ -214,8 +233,8 @@ class _Request:
             cwd="" if self.options.anywhere else cwd,
             path=path,
             store=state.store(),
-            spans_hosts=len(set(state.agents)) > 1,
-            devices=[devices.device_of(rank % self.count, self.starts[rank].env) for rank in ranks],
+            spans_hosts=self.spans_hosts,
+            devices=[devices.device_of(state.slots[rank], state.gpus[rank]) for rank in ranks],
             config=dataclasses.asdict(self.proc.config),
             bind=None if self.bind is None else [self.bind[rank % self.count] for rank in ranks],
             libraries=None if self.options.anywhere else libraries.of_this_program(),

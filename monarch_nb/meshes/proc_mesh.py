@@ -1,7 +1,7 @@
 """`HostMesh` and `ProcMesh`: hosts and processes laid out on named axes; where processes and actors
 are spawned. Each returns the other, so they are of one module.
 
-Handles only; what spawning, stopping and healing do is in `hosts.py`, `spawning.py`, `healing.py`.
+Handles only; what spawning, stopping and healing do is in `hosts.py`, `spawning.py`, `healing/`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from monarch_nb.core.shape.mesh_trait import ShapedMesh
 from monarch_nb.meshes import process_groups, variables
 from monarch_nb.meshes.actor_mesh import ActorMesh, spawn_actors
 from monarch_nb.meshes.bootstrap import Command, is_this_python
-from monarch_nb.meshes.healing import Healing
+from monarch_nb.meshes.healing.healing import Healing
 from monarch_nb.meshes.hosts import HostPart, Hosts, SpawnOptions
 from monarch_nb.meshes.process_groups import GroupPart
 from monarch_nb.meshes.spawning import Spawner
@@ -142,12 +142,23 @@ class ProcMesh(ShapedMesh):
         """Bring lost ranks back: new processes at the same coordinates with their actors made
         again.
 
+        Ranks of a host that is lost are started on a spare, on a host that joins again at its
+        place, else beside other ranks of the mesh (a warning; those with GPUs share none). While a
+        host is silent and not yet lost, the heal waits.
+
         Args:
             shrink: start nothing; return a smaller mesh of the processes that live.
 
         Returns:
             The healed mesh. Handles of the old one (and of actors on it) work again too, without
             `shrink`.
+
+        Raises:
+            SupervisionError: no host takes the place of a lost one: names it, why it is lost, and
+                what to do. A process died meanwhile. Either way a later heal goes on.
+
+        Example:
+            >>> procs.heal()                              # doctest: +SKIP
         """
         healed = current.part(Healing).procs(self._state, shrink=shrink)
         return self if healed is self._state else whole_mesh(healed)
@@ -531,13 +542,17 @@ class HostMesh(ShapedMesh):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostMesh):
             return NotImplemented
-        return self.__reduce__() == other.__reduce__()
+        mine, others = ((each._state.agents, each._shape, each._python) for each in (self, other))
+        return mine == others
 
     def __hash__(self) -> int:
         return hash(tuple(self._state.agents))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore_hosts, (list(self._state.agents), self._shape, self._python)
+        agents = self._state.agents
+        if current.running() is not None:
+            agents = [current.part(Hosts).living_agent(each) for each in agents]
+        return _restore_hosts, (agents, self._shape, self._python)
 
     def __repr__(self) -> str:
         python = f" with {self._python}" if self._python else ""

@@ -1,5 +1,5 @@
 """`Spawner`: how processes and actors are spawned and stopped by whoever owns them (healing:
-`healing.py`).
+`healing/`).
 
 Rules: ids are chosen here, so nothing waits for an answer before it can be used; what a heal needs
 is kept at spawn; whatever is spawned here is registered with supervision first. `MeshError`s are

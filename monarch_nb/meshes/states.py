@@ -1,19 +1,21 @@
 """What is known of one spawn of processes or actors, by whoever holds a handle of it.
 
 Rule: state and nothing that acts; the handles (`ProcMesh`, `ActorMesh`) wrap it, `spawning.py` and
-`healing.py` change it.
+`healing/` change it.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from monarch_nb.core.shape.extent import Shape
+from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.process import current
 from monarch_nb.process.futures.future import Future, completed
+from monarch_nb.process.process import agent_of
 from monarch_nb.process.supervision.moved_ranks import MovedRanks
 from monarch_nb.process.supervision.supervision import MeshState, Supervision
 
@@ -24,12 +26,28 @@ class HandleToken:
     __slots__ = ("__weakref__",)
 
 
+class Seat(NamedTuple):
+    """A place for a rank: the agent of the host, and which of its GPUs there are for it."""
+
+    agent: int
+    slot: int
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProcsState(MeshState):
-    """One spawn of processes. `when_garbage(state)` is called when the last handle is gone."""
+    """One spawn of processes. `when_garbage(state)` is called when the last handle is gone.
+
+    Of a mesh of this process's own, by rank: `homes`, where each was spawned; `slots`, as in
+    `Seat`; `gpus`, those that it sees. `moves` says which ranks the last heal has started on other
+    hosts.
+    """
 
     kind = "proc"
     agents: list[int]
+    homes: list[Seat] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    gpus: list[tuple[str, ...]] = field(default_factory=list)
+    moves: list[str] = field(default_factory=list, init=False)
     pids: dict[int, int] = field(default_factory=dict)
     actors: list[ActorsState] = field(default_factory=list)
     generation: int = 0
@@ -44,6 +62,25 @@ class ProcsState(MeshState):
         """Spawn all processes; a heal spawns the lost ones again."""
         self.respawn = spawn
         self.initialized = spawn(list(range(len(self.processes))))
+
+    def seat(self, rank: int) -> Seat:
+        """Return where a rank is, or was."""
+        return Seat(self.agents[rank], self.slots[rank])
+
+    def take_seat(self, rank: int, seat: Seat, process: int) -> None:
+        """Have a rank be this process from now on."""
+        self.agents[rank], self.slots[rank] = seat
+        self.processes[rank] = process
+
+    def follow(self, processes: Sequence[int]) -> None:
+        for rank, process in enumerate(processes):
+            host = process >> HOST_SHIFT
+            if host != self.agents[rank] >> HOST_SHIFT:  # a host of others has one agent
+                self.agents[rank] = agent_of(host)
+        super().follow(processes)
+
+    def note_moves(self, moves: list[str]) -> None:
+        self.moves = moves
 
     def share(self) -> None:
         """Note that a handle goes to another process: the mesh lives as long as its owner."""

@@ -139,7 +139,8 @@ class Lifecycle:
             return f"{mesh.name} goes on with {mesh_text(smaller)}"
         lost = sorted(self.control.lost(mesh))
         said = f"{mesh.name} is whole again: {mesh_text(mesh.heal())}"
-        return f"{said}; {_started_again(lost)}" if lost else said
+        again = [_started_again(lost)] if lost else []
+        return "; ".join([said, *again, *self.control.moves(mesh)])
 
     def restart(self, mesh: ProcMesh, ranks: Sequence[int]) -> str:
         """End these ranks, busy or not, and start them again, with those that are lost."""

@@ -26,7 +26,7 @@ class Exit:
     oom: bool = False
     unreachable_s: float | None = None
     asked: bool = False  # somebody stopped it, in an orderly way
-    for_good: bool = False  # its host is lost: no heal can start another in its place
+    for_good: bool = False  # its host was never there: there is nothing to bring back
 
     @staticmethod
     def of(told: Exited) -> Exit:

@@ -34,6 +34,7 @@ from monarch_nb.core.wire.messages import agents, codec
 from monarch_nb.core.wire.messages.actors import Release
 from monarch_nb.core.wire.messages.codec import Refused, Request
 from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.net import wire
 from monarch_nb.net.links import Links
 from monarch_nb.net.outbox import Outbox
 from monarch_nb.process.exit import Exit
@@ -503,6 +504,11 @@ def new_process_ids(host: int, count: int) -> list[int]:
     return [
         host << frames.HOST_SHIFT | (start + i) & (frames.SERVICE_BIT - 1) for i in range(count)
     ]
+
+
+def agent_of(host: int) -> int:
+    """Return the id of the agent of a host that has joined: it has one for good."""
+    return wire.agent_id(host)
 
 
 def new_agent_id(host: int) -> int:

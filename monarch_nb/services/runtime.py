@@ -17,7 +17,7 @@ from monarch_nb.config import Config
 from monarch_nb.core.shape.extent import Extent, Point, Shape
 from monarch_nb.core.wire.frames import ROOT_PORT, Message
 from monarch_nb.core.wire.messages import actors, agents
-from monarch_nb.meshes.healing import Healing
+from monarch_nb.meshes.healing.healing import Healing
 from monarch_nb.meshes.hosts import Hosts
 from monarch_nb.meshes.proc_mesh import ProcMesh, restore_procs, whole_mesh
 from monarch_nb.meshes.process_groups import Membership
@@ -152,7 +152,7 @@ class Runtime(Hosts):
         # each found by its class where users call, or messages arrive
         self.parts: dict[type, Any] = {type(part): part for part in (
             self.hosting, self.buffers, self.membership, supervision, self.spawner, moved,
-            Healing(proc, supervision, moved, self.living_agent), Returns(proc, drivers),
+            Healing(proc, supervision, moved, self), Returns(proc, drivers),
             Exchange(self.buffers.copiers), Mail(proc), Stores(proc, supervision),
         )} | {Hosts: self}  # fmt: skip
 

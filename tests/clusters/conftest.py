@@ -60,11 +60,13 @@ def attach(request, tmp_path, monkeypatch) -> Iterator[Callable[..., HostMesh]]:
     shutdown_context().get(20)
 
 
-def _attach(machines: Sequence[Machine], addresses: Sequence[str] = ()) -> HostMesh:
+def _attach(
+    machines: Sequence[Machine], addresses: Sequence[str] = (), spares: int = 0
+) -> HostMesh:
     for each in machines:
         eventually(lambda each=each: _offers(each), 30, f"a worker listens on {each.name}")
     written = addresses or [f"tcp://{each.address}:{PORT}" for each in machines]
-    return attach_to_workers(workers=written)
+    return attach_to_workers(workers=written, spares=spares)
 
 
 def _offers(machine: Machine) -> bool:

@@ -119,6 +119,28 @@ def test_after_the_limit_the_host_is_lost_and_ends_what_runs_there(workers, betw
 
 @pytest.mark.slow
 @pytest.mark.fault
+def test_a_worker_that_has_not_seen_the_loss_is_had_again_at_once(workers, between, monkeypatch):
+    """It waits for its client longer than that waits for it."""
+    monkeypatch.setenv("MONARCH_NB_OUTAGE_S", "2.0")
+    monkeypatch.setattr("monarch_nb.unhandled_fault_hook", lambda _: None, raising=False)
+    address = f"tcp://127.0.0.1:{between.port}@tcp://127.0.0.1:{between.to}"
+    [address], [process] = workers(1, address=address, MONARCH_NB_OUTAGE_S="60")
+    procs = attach_to_workers(workers=[address]).spawn_procs()
+    actor = procs.spawn("counter", Counter)
+    rank = actor.pid.call_one().get(60)
+    between.freeze()
+    assert isinstance(actor.count.call_one(1).exception(20), RankUnreachable)
+    assert is_running(rank), "the worker has not seen it"
+    between.thaw()
+    procs.heal()
+    assert actor.pid.call_one().get(20) != rank
+    assert actor.all.call_one().get(20) == []
+    eventually(lambda: not is_running(rank), 10.0)
+    assert is_running(process.pid)
+
+
+@pytest.mark.slow
+@pytest.mark.fault
 def test_a_client_that_is_killed_leaves_nothing_on_the_host(workers, tmp_path):
     [address], [process] = workers(1)
     program = (

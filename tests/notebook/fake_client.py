@@ -208,6 +208,7 @@ class FakeControl:
         self.calls: list[dict[str, Any]] = []
         self.starting: Callable[[], Any] = lambda: True
         self.lost_ranks: list[int] = []
+        self.moved: list[str] = []
         self.killed: list[int] = []
         self.waits: list[Any] = []
         self.helps: Callable[..., dict[str, Any] | None] = lambda *_: None
@@ -248,6 +249,9 @@ class FakeControl:
 
     def lost(self, mesh: FakeMesh) -> list[int]:
         return self.lost_ranks
+
+    def moves(self, mesh: FakeMesh) -> list[str]:
+        return self.moved
 
     def processes(self, mesh: FakeMesh, ranks: Iterable[int]) -> list[int]:
         return [1000 + rank for rank in ranks]

@@ -7,9 +7,7 @@ processor time gets the grace that ranks get.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +16,7 @@ from typing import Final
 
 from monarch_nb.core.wire.messages.agents import Shutdown
 from monarch_nb.errors import LaunchError
-from monarch_nb.host.launch import LIGHT, AgentBoot
+from monarch_nb.host.launch import LIGHT, AgentBoot, how_it_ended
 from monarch_nb.host.local import LocalLauncher
 from monarch_nb.net.pulse import PulseWatch
 from monarch_nb.process import libraries
@@ -114,10 +112,7 @@ class AgentProcess:
     def _describe(self, code: int) -> str:
         if self._silent_s is not None:
             return f"did not answer for {self._silent_s:.1f} s and was killed"
-        if code < 0:
-            with contextlib.suppress(ValueError):
-                return f"was ended by {signal.Signals(-code).name}"
-        return f"ended with code {code}"
+        return how_it_ended(code)
 
 
 def _may_run(pid: int) -> bool:

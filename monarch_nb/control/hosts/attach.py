@@ -18,6 +18,7 @@ from typing import Final, final
 from monarch_nb.control.client import client, running_client
 from monarch_nb.control.faults import exit_when_told
 from monarch_nb.control.hosts.addresses import WorkerAddress
+from monarch_nb.control.hosts.replacements import check_spares
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.hosts import Join, Joined
@@ -80,6 +81,7 @@ class HostWorker:
         ours = versions()
         if (why := why_unfit(asked.versions, ours)) is not None:
             return Refused(why)
+        self._member.leave(asked.controller, asked.instead_of)
         if self._member.has_controller:
             return Refused("another client is attached to this host; stop it first")
         secret = Secret.from_text(asked.secret)
@@ -151,6 +153,7 @@ def attach_to_workers(
     name: str | None = None,
     private_key: str | None = None,
     service_proc_ids: Sequence[object] = (),
+    spares: int = 0,
 ) -> HostMesh:
     """Attach worker processes as one host mesh (axis `hosts`). Does not block.
 
@@ -158,10 +161,13 @@ def attach_to_workers(
         workers: their addresses, or futures of them.
         ca: folder of the keys, as for the worker.
         service_proc_ids: accepted, as Monarch's programs give them.
+        spares: so many of the last workers hold no ranks: they take the place of hosts that are
+            lost when a mesh on them is healed. Without one, a worker that listens at the address of
+            a lost one again does.
 
     Raises:
-        ValueError: no worker, or an address that is none. `.initialized` raises `RuntimeError`
-            ("attach failed: ...") that names a worker which cannot be reached.
+        ValueError: no worker besides the spares, or an address that is none. `.initialized` raises
+            `RuntimeError` ("attach failed: ...") that names a worker which cannot be reached.
     """
     del name, service_proc_ids
     if not workers:
@@ -171,9 +177,10 @@ def attach_to_workers(
     addresses = [WorkerAddress.from_text(each).dial for each in written]
     for address in addresses:
         wire.check_address(address)
-    hosts = client().attach_hosts(addresses, keys.identity(folder))
-    extent = Extent(["hosts"], [len(hosts)])
-    return HostMesh(HostsState([wire.agent_id(host) for host in hosts]), extent.region.as_shape())
+    check_spares(spares, len(addresses))
+    hosts = client().attach_hosts(addresses, keys.identity(folder), spares)
+    used = [wire.agent_id(host) for host in hosts[: len(hosts) - spares]]
+    return HostMesh(HostsState(used), Extent(["hosts"], [len(used)]).region.as_shape())
 
 
 def attach(addr: str) -> HostMesh:

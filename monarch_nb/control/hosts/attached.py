@@ -6,13 +6,15 @@ Loaded when the first host is attached: the kernel's start does not wait for wha
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from monarch_nb.config import Config
 from monarch_nb.control.hosts.head import Head, HeadEvents
+from monarch_nb.control.hosts.replacements import HostGroup, Replacements
 from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, Offer
 from monarch_nb.host.versions import difference, versions
 from monarch_nb.net.hosts.gateway import Gateway, GatewayRelay
@@ -21,10 +23,12 @@ from monarch_nb.net.hosts.joining import Joins, Ticket
 from monarch_nb.net.hosts.link import Timing
 from monarch_nb.net.keys import KeyPair
 from monarch_nb.net.links import Links
+from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.future import Future, make
 
 _NOT_ATTACHED: Final = "attach failed: config push failed during attach: {}: {}"  # as Monarch says
 _NOT_JOINED: Final = "{} did not join: {}"
+_START_A_WORKER: Final = "A worker that offers its host there again will be used."
 _log: Final = logging.getLogger(__name__)
 OnHostLost = Callable[[int, str, float | None], None]
 """The number of a host, why it is lost, and for how long it was silent; None: it never was ours."""
@@ -46,6 +50,8 @@ class AttachedHosts:
         controller: int,
         on_lost: OnHostLost,
         on_pulse: Callable[[int, float | None], None],
+        dead: Mapping[int, Exit],
+        silent: Container[int],
     ) -> None:
         self._gateway = Gateway(
             links.run_dir,
@@ -61,25 +67,48 @@ class AttachedHosts:
         self._loop = links.loop
         self._controller = controller
         self._versions = versions()
-        self._next = own_host + 1
+        self._numbers = itertools.count(own_host + 1)
         self.ready: dict[int, Future[bool]] = {}
+        self.names: dict[int, str] = {}
+        """By number, for people."""
+        self.replacements = Replacements(dead, silent, self.names, self.ready)
         self._limits: list[threading.Timer] = []
         self._dialled: dict[int, _Dialled] = {}
-        self._names: dict[int, str] = {}  # for people
         self._explained: dict[int, Explain] = {}
+        self._hostnames: dict[int, str] = {}  # of those that are known by another name
         self._head: Head | None = None
         self._is_over = False
         self._on_lost = on_lost
         self._joins = Joins(self._joined, self._failed)
 
-    def dial(self, address: str, pair: KeyPair, limit_s: float) -> int:
-        host, self._next = self._next, self._next + 1
+    def attach(
+        self,
+        addresses: Sequence[str],
+        pair: KeyPair,
+        limit_s: Callable[[], float],
+        spares: int,
+    ) -> list[int]:
+        """Attach hosts, so many spares the last of them; return their numbers. They are dialled
+        again when others are wanted in the place of lost ones."""
+
+        def again(host: int) -> int:
+            return self.dial(self.names[host], pair, limit_s(), instead_of=host)
+
+        hosts = [self.dial(address, pair, limit_s()) for address in addresses]
+        group = HostGroup(list(hosts), hosts[len(hosts) - spares :], again, _START_A_WORKER)
+        self.replacements.add(group)
+        return hosts
+
+    def dial(self, address: str, pair: KeyPair, limit_s: float, instead_of: int = 0) -> int:
+        """Attach the host that is offered at an address; return its number. `instead_of`: the
+        number under which it was ours before and is lost."""
+        host = next(self._numbers)
         self.ready[host] = make(Future)
         dialled = self._dialled[host] = _Dialled(address, Secret.new())
-        self._names[host] = address
+        self.names[host] = address
         self._gateway.expect(host)
         secret = dialled.secret.to_text()
-        question = Join(PROTOCOL, self._versions, host, self._controller, secret)
+        question = Join(PROTOCOL, self._versions, host, self._controller, secret, instead_of)
         self._joins.ask(host, address, pair, pair.public, question)
         limit = threading.Timer(limit_s, self._too_late, (host, limit_s))
         limit.daemon = True
@@ -107,11 +136,10 @@ class AttachedHosts:
             events = HeadEvents(self._came, self._failed)
             run_dir = self._links.run_dir
             self._head = Head(run_dir, self._gateway, self._loop, self._controller, events)
-        hosts = list(range(self._next, self._next + len(names)))
-        self._next += len(names)
+        hosts = [next(self._numbers) for _ in names]
         for host, name in zip(hosts, names, strict=True):
             self.ready[host] = make(Future)
-            self._names[host] = name
+            self.names[host] = name
             if explain is not None:
                 self._explained[host] = explain
             self._gateway.expect(host)
@@ -125,8 +153,8 @@ class AttachedHosts:
         # the thread of who joins; the host is linked
         if (differs := difference(self._versions, offered.versions)) is not None:
             _log.warning("%s: %s", offered.name, differs)
-        if offered.name != self._names[host]:
-            self._names[host] += f" ({offered.name})"
+        if offered.name != self.names[host]:
+            self._hostnames[host] = offered.name
         self.ready[host]._set_result(True)
 
     # the thread that joins
@@ -154,13 +182,17 @@ class AttachedHosts:
             return  # it has answered meanwhile
         self._gateway.give_up(host)
         how = _NOT_ATTACHED if host in self._dialled else _NOT_JOINED
-        text = how.format(self._names[host], why)
+        text = how.format(self.names[host], why)
         self.ready[host]._set_exception(RuntimeError(text))
         self._on_lost(host, text, None)
 
     def _lost(self, host: int, why: str, silent_s: float | None) -> None:
+        name = self.names[host]
+        if host in self._hostnames:
+            name += f" ({self._hostnames[host]})"
+
         def tell(words: str) -> None:
-            self._on_lost(host, f"{self._names[host]}: {words}", silent_s or 0.0)
+            self._on_lost(host, f"{name}: {words}", silent_s or 0.0)
 
         explain = self._explained.get(host)
         if explain is None:

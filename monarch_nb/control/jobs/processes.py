@@ -23,6 +23,8 @@ class ProcessJob(JobTrait):
     Args:
         meshes: how many hosts each mesh has, by its name.
         env: environment variables of the hosts, and so of their ranks.
+        spares: so many more hosts of each mesh, without ranks: they take the place of hosts that
+            are lost when a mesh on them is healed.
 
     Example:
         >>> job = ProcessJob({"trainers": 2, "dataloaders": 1})  # doctest: +SKIP
@@ -30,13 +32,22 @@ class ProcessJob(JobTrait):
         {'hosts': 2}
     """
 
-    def __init__(self, meshes: Mapping[str, int], env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        meshes: Mapping[str, int],
+        env: Mapping[str, str] | None = None,
+        *,
+        spares: int = 0,
+    ) -> None:
         super().__init__()
+        if spares < 0:
+            raise ValueError(f"spares={spares}: a mesh has none, or some")
         for name, count in meshes.items():
             if count < 1:
                 raise ValueError(f"{name}={count}: a mesh has at least one host")
         self._meshes = dict(meshes)
         self._env = dict(env or {})
+        self._spares = spares
         self._workers: dict[str, list[Worker]] = {}
         self._job_attached: dict[str, HostMesh] = {}
 
@@ -46,6 +57,7 @@ class ProcessJob(JobTrait):
             isinstance(spec, ProcessJob)
             and spec._meshes == self._meshes
             and spec._env == self._env
+            and spec._spares == self._spares
             and self._are_alive()
         )
 
@@ -57,7 +69,7 @@ class ProcessJob(JobTrait):
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
             raise RuntimeError("a ProcessJob cannot run a client script; a LocalJob can")
-        names = [name for name, count in self._meshes.items() for _ in range(count)]
+        names = [name for name, count in self._meshes.items() for _ in range(count + self._spares)]
         starting = [Starting(self._env) for _ in names]
         try:
             for name, each in zip(names, starting, strict=True):
@@ -73,7 +85,9 @@ class ProcessJob(JobTrait):
             raise RuntimeError("hosts of this job have ended; job.kill() and apply it again")
         if not self._job_attached:
             self._job_attached = {
-                name: attach_to_workers(workers=[each.address for each in workers], name=name)
+                name: attach_to_workers(
+                    workers=[each.address for each in workers], name=name, spares=self._spares
+                )
                 for name, workers in self._workers.items()
             }
         return JobState(self._job_attached)
@@ -94,7 +108,7 @@ class ProcessJob(JobTrait):
 
     def _load_fields(self, fields: dict[str, Any]) -> None:
         workers = fields.pop("_workers")
-        super()._load_fields(fields)
+        super()._load_fields({"_spares": 0, **fields})
         self._workers = {name: [Worker(*each) for each in some] for name, some in workers.items()}
         self._job_attached = {}
 

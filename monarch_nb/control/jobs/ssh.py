@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from monarch_nb.control.client import client
+from monarch_nb.control.hosts.replacements import HostGroup, check_spares
 from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.errors import LaunchError
@@ -65,21 +66,33 @@ class SSHJob(JobTrait):
         self._ssh_args = list(ssh_args)
         self._env = dict(env or {})
         self._meshes: dict[str, list[str]] = {}
-        self._job_logins: list[_Login] = []
+        self._spares: dict[str, int] = {}
+        self._job_logins: dict[int, _Login] = {}
         self._job_hosts: dict[str, HostMesh] = {}
 
-    def add_mesh(self, name: str, hosts: Sequence[str]) -> None:
+    def add_mesh(self, name: str, hosts: Sequence[str], spares: int = 0) -> None:
         """Add a host mesh: the names of its hosts as ssh knows them.
 
-        Raises `ValueError` for none, one that is named twice, and one that ssh would take for an
-        option.
+        Args:
+            name: of the mesh.
+            hosts: their names.
+            spares: so many of the last hosts hold no ranks: they take the place of hosts that are
+                lost when a mesh on them is healed. Without one, a lost host is logged in to again.
+
+        Raises:
+            ValueError: no host besides the spares, or a name that ssh would take for an option.
+
+        Example:
+            >>> job.add_mesh("trainers", ["node1", "node2", "node3"], spares=1)  # doctest: +SKIP
         """
         if not hosts:
             raise ValueError(f"mesh {name!r} has no host")
         for host in hosts:
             if not host or host.startswith("-"):
                 raise ValueError(f"{host!r} is no name of a host")
+        check_spares(spares, len(hosts))
         self._meshes[name] = list(hosts)
+        self._spares[name] = spares
 
     def can_run(self, spec: JobTrait) -> bool:
         """Return False: the hosts have ended with the program that had them."""
@@ -94,41 +107,54 @@ class SSHJob(JobTrait):
         program = shutil.which("ssh")
         if program is None:
             raise LaunchError("there is no ssh here: install the OpenSSH client")
-        controller = client()
         for name, names in self._meshes.items():
-            hosts, ticket = controller.await_hosts(names)
-            for index, (host, at) in enumerate(zip(hosts, names, strict=True)):
-                port = random.SystemRandom().randint(*_PORTS)
-                here = ticket.addresses[0].rpartition(":")[2]
-                tunnel = f"127.0.0.1:{port}:127.0.0.1:{here}"
-                join = [self._python, "-P", "-m", "monarch_nb.host.join", "--index", str(index)]
-                options = [*_OPTIONS, "-R", tunnel, *self._ssh_args]
-                through = [*ticket.addresses, f"tcp://127.0.0.1:{port}"]
-                mine = ticket._replace(addresses=through, env=self._env)
-                gone = functools.partial(controller.give_up_host, host)
-                command = [program, *options, at, shlex.join(join)]
-                login = _Login([*self._ssh_args, at], command, mine, gone)
-                self._job_logins.append(login)
-            shape = Extent(["hosts"], [len(hosts)]).region.as_shape()
-            state = HostsState([wire.agent_id(host) for host in hosts])
+            hosts = self._log_in(program, names)
+            used = hosts[: len(hosts) - self._spares[name]]
+            again = functools.partial(self._log_in_again, program)
+            client().replace_from(HostGroup(list(hosts), hosts[len(used) :], again))
+            shape = Extent(["hosts"], [len(used)]).region.as_shape()
+            state = HostsState([wire.agent_id(host) for host in used])
             self._job_hosts[name] = HostMesh(state, shape)
+
+    def _log_in(self, program: str, names: Sequence[str]) -> list[int]:
+        controller = client()
+        hosts, ticket = controller.await_hosts(names)
+        for index, (host, at) in enumerate(zip(hosts, names, strict=True)):
+            port = random.SystemRandom().randint(*_PORTS)
+            here = ticket.addresses[0].rpartition(":")[2]
+            tunnel = f"127.0.0.1:{port}:127.0.0.1:{here}"
+            join = [self._python, "-P", "-m", "monarch_nb.host.join", "--index", str(index)]
+            options = [*_OPTIONS, "-R", tunnel, *self._ssh_args]
+            through = [*ticket.addresses, f"tcp://127.0.0.1:{port}"]
+            mine = ticket._replace(addresses=through, env=self._env)
+            gone = functools.partial(controller.give_up_host, host)
+            command = [program, *options, at, shlex.join(join)]
+            self._job_logins[host] = _Login(at, self._ssh_args, command, mine, gone)
+        return hosts
+
+    def _log_in_again(self, program: str, lost: int) -> int:
+        old = self._job_logins.pop(lost)
+        old.end(0.0)  # over a connection that may be dead without knowing
+        [host] = self._log_in(program, [old.host])
+        return host
 
     def _state(self) -> JobState:
         return JobState(self._job_hosts)
 
     def _kill(self) -> None:
         deadline = time.monotonic() + _END_S
-        for login in self._job_logins:
+        logins = list(self._job_logins.values())
+        for login in logins:
             login.give_up()
         shut_down(self._job_hosts.values(), deadline)
-        for login in self._job_logins:
+        for login in logins:
             login.end(max(0.0, deadline - time.monotonic()))
         self._job_logins.clear()
         self._job_hosts.clear()
 
     def _load_fields(self, fields: dict[str, Any]) -> None:
         super()._load_fields(fields)
-        self._job_logins, self._job_hosts = [], {}
+        self._job_logins, self._job_hosts = {}, {}
 
 
 class _Login:
@@ -137,12 +163,14 @@ class _Login:
 
     def __init__(
         self,
-        login: Sequence[str],
+        host: str,
+        ssh_args: Sequence[str],
         command: Sequence[str],
         ticket: Ticket,
         gone: Callable[[str], None],
     ) -> None:
-        self._login = login
+        self.host = host
+        self._login = [*ssh_args, host]
         self._gone = gone
         self._process = subprocess.Popen(
             command,

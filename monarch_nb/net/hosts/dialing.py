@@ -117,7 +117,7 @@ def _dial_one(address: str, secret: Secret, received: int, limit_s: float) -> Co
     deadline = time.monotonic() + limit_s
     try:
         opened = wire.connect_host(address, limit_s)
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, FileNotFoundError):  # its unix socket went with it
         return Failure.REFUSED
     except OSError:
         return Failure.UNREACHABLE

@@ -129,6 +129,12 @@ class Gateway:
         link = Link(controller, secret, self._loop, self._timing, self, dial, first)
         self._routes.serve(link)
 
+    def leave_controller(self, why: str, linger_s: float = 0.5) -> None:
+        """Tell the controller that this host leaves it, and why; to this host it is lost."""
+        if (link := self._routes.controller) is not None:
+            link.leave(linger_s, why)
+            self.on_lost(link, why, None)
+
     def rename(self, host: int) -> None:
         """Take the number that a controller gives this host."""
         if host == self.host:  # that of the client before

@@ -34,6 +34,7 @@ _DATA: Final = 1
 _PULSE: Final = 2
 _LEAVES: Final = 3
 _ABANDONED_S: Final = 2.0  # closed and not there again: who was there has died
+_LONGEST_WHY: Final = 4_000
 _FIRST_S: Final = 10.0  # until who was let in connects
 _REFUSED_S: Final = 1.0  # there is a host, and nobody on it who knows the session
 _TRY_S: Final = 1.0
@@ -152,9 +153,9 @@ class Link:
         limit_s = _FIRST_S if self._closed_at is None else _ABANDONED_S
         return now - (self._closed_at or self._heard_at) > limit_s
 
-    def leave(self, linger_s: float) -> None:
+    def leave(self, linger_s: float, why: str = "") -> None:
         """Say that this end leaves, when what was sent is written; wait at most so long. Nothing
-        more is told. The loop's thread."""
+        more is told. `why`: where it was not meant to. The loop's thread."""
         with self._lock:
             self._is_over = True
             if (found := self._connection) is None:
@@ -165,7 +166,7 @@ class Link:
                     found.socket.sendall(self._rest)
                 while (record := self._outgoing.next()) is not None:
                     found.socket.sendall(self._sealed(found, _DATA, *record))
-                found.socket.sendall(self._sealed(found, _LEAVES, 0, []))
+                found.socket.sendall(self._sealed(found, _LEAVES, 0, [why.encode()]))
             self._drop_connection()
 
     def end(self) -> None:
@@ -227,7 +228,8 @@ class Link:
             self._outgoing.acknowledge(has_come)
             self._push()
         if kind == _LEAVES:
-            self.lose(LEFT)
+            why = bytes(body[_HEADER.size : _HEADER.size + _LONGEST_WHY])
+            self.lose(why.decode(errors="replace") or LEFT)
         elif kind == _DATA and self._incoming.take(number, len(body)):
             self._hand_on(body)
             if self._incoming.is_to_be_told:

@@ -30,7 +30,7 @@ class MovedRanks:
             self._known.setdefault(state.number, weakref.WeakSet()).add(state)
             moved = self._moved.get(state.number)
         if moved is not None:
-            state.processes[:] = moved
+            state.follow(moved)
 
     def announce(self, states: Iterable[MeshState]) -> None:
         """Meshes of ours have new processes in some places: tell everybody."""
@@ -44,7 +44,7 @@ class MovedRanks:
                 self._moved[number] = processes
                 found = list(self._known.get(number, ()))
             for state in found:
-                state.processes[:] = processes
+                state.follow(processes)
                 state.restore(range(len(processes)))
         self._tell(healed, self._below() - {message.source})
 

@@ -143,6 +143,10 @@ class MeshState:
     def view(self) -> Any:
         return self.wrap(self)
 
+    def follow(self, processes: Sequence[int]) -> None:
+        """Have these processes, which the owner of the mesh has told."""
+        self.processes[:] = processes
+
     def make_internal(self) -> None:
         self.internal = True
 

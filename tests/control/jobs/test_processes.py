@@ -64,7 +64,30 @@ def test_each_mesh_has_its_hosts(folder):
     assert list(folder.iterdir()) == [folder / "keys"]
 
 
+@pytest.mark.slow
+@pytest.mark.fault
+def test_a_spare_takes_the_place_of_a_host_that_was_killed(monkeypatch):
+    monkeypatch.setattr("monarch_nb.unhandled_fault_hook", lambda _: None, raising=False)
+    job = ProcessJob({"trainers": 2}, spares=1)
+    hosts = job.state(cached_path=None).trainers
+    assert hosts.sizes == {"hosts": 2}
+    procs = hosts.spawn_procs()
+    before = procs.execute(os.getpid).values()
+    workers = [each[0] for each in json.loads(job.dumps())["fields"]["_workers"]["trainers"]]
+    assert [bool(descendants(pid) & set(before)) for pid in workers] == [True, True, False]
+    os.kill(workers[0], signal.SIGKILL)
+    eventually(lambda: "lost ranks [0]" in repr(procs), 10)
+    procs.heal()
+    after = procs.execute(os.getpid).values()
+    assert after[1] == before[1]
+    assert after[0] in descendants(workers[2])
+    job.kill()
+    eventually(lambda: below_here() == set(), 10)
+
+
 def test_what_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="spares=-1"):
+        ProcessJob({"trainers": 1}, spares=-1)
     with pytest.raises(ValueError, match="trainers=0: a mesh has at least one host"):
         ProcessJob({"trainers": 0})
     with pytest.raises(RuntimeError, match="cannot run a client script; a LocalJob can"):

@@ -23,6 +23,12 @@ def test_no_name_of_a_host_is_an_option_of_ssh(host):
         SSHJob().add_mesh("trainers", ["node1", host])
 
 
+@pytest.mark.parametrize("spares", [-1, 2])
+def test_not_all_hosts_are_spares(spares):
+    with pytest.raises(ValueError, match=f"spares={spares} of 2 hosts: there is at least one"):
+        SSHJob().add_mesh("trainers", ["node1", "node2"], spares=spares)
+
+
 def test_without_an_ssh_it_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     job = SSHJob()
@@ -33,7 +39,7 @@ def test_without_an_ssh_it_is_said(monkeypatch, tmp_path):
 
 def test_it_can_be_saved_and_its_hosts_are_not():
     job = SSHJob(python_exe="py", ssh_args=["-F", "x"], env={"A": "1"})
-    job.add_mesh("trainers", ["node1"])
+    job.add_mesh("trainers", ["node1", "node2"], spares=1)
     found = job_loads(job.dumps())
     assert not found.active
     assert not found.can_run(job)

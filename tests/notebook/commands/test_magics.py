@@ -164,7 +164,11 @@ def test_heal_and_shrink(fake_kernel):
     with KernelClient("monarch") as kernel:
         kernel.ok(FAKE + "%mesh up --gpus 4")
         assert "whole" in kernel.ok("%mesh heal --shrink").text()
-        kernel.ok("fake.lost_ranks = [3]")
+        kernel.ok("fake.lost_ranks = [3]; fake.moved = ['rank 3 is on node4 now']")
+        assert kernel.ok("%mesh heal").text().splitlines()[0] == (
+            "mesh0 is whole again: 4 ranks (gpus=4); rank 3 started again, with an empty "
+            "namespace; rank 3 is on node4 now"
+        )
         assert kernel.ok("%mesh heal --shrink").text() == "mesh0 goes on with 3 ranks (gpus=3)\n"
         assert kernel.ok("len(mesh0)").displays == [{"text/plain": "3"}]
 

@@ -199,7 +199,7 @@ class Spawned(ControlMessage, verb="spawned"):
 class Exited(ControlMessage, verb="exited"):
     """How a rank ended, as its agent saw it.
 
-    `unreachable_s`: it was silent for so long; `for_good`: its host is lost.
+    `unreachable_s`: it was silent for so long; `for_good`: its host was never there.
     """
 
     proc: int

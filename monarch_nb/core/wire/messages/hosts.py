@@ -22,13 +22,14 @@ class Joined(NamedTuple):
 
 class Join(Request[Joined], verb="join"):
     """A controller wants a host: it says the number that it gives it, and the secret of their
-    session."""
+    session. `instead_of`: the number that it had given it, before it gave it up; 0: none."""
 
     protocol: int
     versions: dict[str, str]
     host: int
     controller: int
     secret: str
+    instead_of: int = 0
 
 
 class Taken(NamedTuple):

@@ -7,15 +7,18 @@ the thread that asks.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.messages.actors import Regroup
 from monarch_nb.errors import SupervisionError
+from monarch_nb.meshes.healing.seats import Seats
+from monarch_nb.meshes.hosts import Hosts
 from monarch_nb.meshes.states import ActorsState, ProcsState
 from monarch_nb.process.futures.ask_all import Question
 from monarch_nb.process.futures.future import Future, completed
@@ -25,21 +28,21 @@ from monarch_nb.process.supervision.supervision import Supervision
 
 S = TypeVar("S", ProcsState, ActorsState)
 REGROUP_S: Final = 2.0
+_log: Final = logging.getLogger(__name__)
 
 
 class Healing:
     def __init__(
-        self,
-        proc: Proc,
-        supervision: Supervision,
-        moved: MovedRanks,
-        living_agent: Callable[[int], int],
+        self, proc: Proc, supervision: Supervision, moved: MovedRanks, hosts: Hosts
     ) -> None:
         self._proc = proc
         self._moved = moved
         self._supervision = supervision
-        self._living_agent = living_agent
+        self._hosts = hosts
         self._one_at_a_time = threading.RLock()
+        self._something_changed = threading.Event()
+        supervision.on_pulse.append(self._something_changed.set)
+        supervision.on_exit.append(lambda _: self._something_changed.set())
 
     def procs(self, state: ProcsState, *, shrink: bool) -> ProcsState:
         if not state.owned:
@@ -66,20 +69,38 @@ class Healing:
     def _respawn_lost(self, state: ProcsState) -> None:
         # New processes in the places of the dead. May be tried again when one of them dies too.
         assert state.respawn is not None
+        state.note_moves([])
+        self._wait_for_silent_hosts(state)
         with self._supervision.marking:
             dead = self._proc.dead
             lost = [rank for rank, process in enumerate(state.processes) if process in dead]
         if not lost:
             return
+        seats = Seats(self._hosts, state, lost)
+        found = seats.find()
+        state.note_moves(seats.moves())
         state.next_generation()
-        for rank in lost:
-            agent = state.agents[rank] = self._living_agent(state.agents[rank])
-            [state.processes[rank]] = new_process_ids(agent >> HOST_SHIFT, 1)
+        for rank, seat in found.items():
+            [process] = new_process_ids(seat.agent >> HOST_SHIFT, 1)
+            state.take_seat(rank, seat, process)
         state.restore(lost)
         state.respawn(lost).get()
         for listener in self._supervision.on_heal:
             listener(state, lost)
         self._regroup(state, [rank for rank in range(len(state.processes)) if rank not in lost])
+
+    def _wait_for_silent_hosts(self, state: ProcsState) -> None:
+        # until they are heard again, or given up: `outage_s` at most
+        if silent := self._on_silent_hosts(state):
+            what = f"the host of {rank_words(silent)} cannot be heard"
+            _log.warning("%s: %s; the heal waits until it is, or is given up", state.name, what)
+        while state.ended is None and self._on_silent_hosts(state):
+            self._something_changed.wait()
+            self._something_changed.clear()
+
+    def _on_silent_hosts(self, state: ProcsState) -> list[int]:
+        silent = self._supervision.silent
+        return [rank for rank, agent in enumerate(state.agents) if agent in silent]
 
     def _missing(self, actors: ActorsState, procs: ProcsState) -> list[int]:
         processes = [procs.processes[rank] for rank in actors.proc_ranks]
