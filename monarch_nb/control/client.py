@@ -264,6 +264,11 @@ class Client(Runtime):
         """End the wait for a host that will not join."""
         self._hosts_elsewhere().give_up(host, why)
 
+    def hosts_here(self, hosts: Sequence[int]) -> int:
+        """Return how many of these hosts, which were awaited, have come and are here."""
+        ready, dead = self._hosts_elsewhere().ready, self.proc.dead
+        return sum(ready[each].done() and wire.agent_id(each) not in dead for each in hosts)
+
     def _host_pulse(self, host: int, silent_s: float | None) -> None:
         processes = [each for each in self._processes_on(host) if each not in self.proc.dead]
         self.supervision.note_pulse(processes, silent_s)
