@@ -6,12 +6,14 @@ Rule of the file: only what was seen is judged. A host that does not answer is a
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from monarch_nb.errors import MeshError
 from monarch_nb.host.health import SHM, Health, look
 from monarch_nb.meshes.proc_mesh import FunctionRunner, ProcMesh
+from monarch_nb.process.futures.future import Future
 
 ANSWER_S: Final = 10.0
 MIN_FILES: Final = 4_096
@@ -42,32 +44,38 @@ def examine(mesh: ProcMesh | None) -> Iterator[Finding]:
 
 
 def _hosts(mesh: ProcMesh) -> Mapping[str, Health | str]:
-    # by what they are called; the first rank of each that lives is asked
-    lost, agents = mesh._state.lost, mesh._state.agents
+    # by what they are called; the first living rank of each is asked, all at once
+    state = mesh._state
     first: dict[int, int] = {}
-    for rank in mesh.ranks:
-        if rank not in lost:
-            first.setdefault(agents[rank], rank)
+    for rank, agent in enumerate(state.agents):
+        if rank not in state.lost:
+            first.setdefault(agent, rank)
+    points = {
+        agent: state.view().slice(**state.shape.coordinates(rank)) for agent, rank in first.items()
+    }
+    actors = {agent: point.spawn("doctor", FunctionRunner) for agent, point in points.items()}
+    try:
+        asked = {agent: each.run.call_one(look, (), {}) for agent, each in actors.items()}
+        deadline = time.monotonic() + ANSWER_S
+        answers = {agent: _answer(each, deadline) for agent, each in asked.items()}
+    finally:
+        for each in actors.values():
+            each.stop("the doctor has gone").add_done_callback(lambda _: None)  # not waited for
     found: dict[str, Health | str] = {}
-    for number, agent in enumerate(dict.fromkeys(agents)):
-        answer = _ask(mesh, first[agent]) if agent in first else "all its ranks are lost"
+    for number, agent in enumerate(dict.fromkeys(state.agents)):
+        answer = answers.get(agent, "all its ranks are lost")
         name = f" {answer.name}" if isinstance(answer, Health) else ""
         found[f"host {number}{name}"] = answer
     return found
 
 
-def _ask(mesh: ProcMesh, rank: int) -> Health | str:
-    state = mesh._state
-    point = state.view().slice(**state.shape.coordinates(rank))
-    actor = point.spawn("doctor", FunctionRunner)
+def _answer(asked: Future[Any], deadline: float) -> Health | str:
     try:
-        answer: Health = actor.run.call_one(look, (), {}).get(ANSWER_S)
+        answer: Health = asked.get(max(0.0, deadline - time.monotonic()))
     except TimeoutError:
-        return f"no answer from its rank {rank} within {ANSWER_S:g} s"
+        return f"no answer within {ANSWER_S:g} s"
     except MeshError as error:
-        return f"no answer from its rank {rank}: {error}"
-    finally:
-        actor.stop("doctor").get()
+        return f"no answer: {error}"
     return answer
 
 
@@ -86,7 +94,7 @@ def _of_host(where: str, seen: Health) -> Iterator[Finding]:
     yield _of_shm(where, seen)
     files = f"a process may have {seen.files} descriptors"
     yield Finding(where, files, "ulimit -n 65536" if seen.files < MIN_FILES else "")
-    yield Finding(where, f"{seen.gpus} GPUs")
+    yield Finding(where, f"{seen.gpus} NVIDIA GPUs")
     told = ", ".join(f"{name} {version}" for name, version in seen.versions.items())
     yield Finding(where, told)
 

@@ -17,13 +17,14 @@ from monarch_nb.notebook.commands.where import WhereParser
 from monarch_nb.notebook.display.display import table_html, table_text
 from monarch_nb.notebook.display.units import duration
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.jobs.live_line import clock
+from monarch_nb.notebook.jobs.live_line import told
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import JobStatus
 
+MAX_PLACES: Final = 8  # hosts that are named in a line of the doctor's
 NO_JOB: Final = "No hosts were asked for. Type: %mesh up --on ssh:node1,node2 --gpus 8"
 
 _JOBS: Final = Parser("%mesh jobs", "%mesh jobs")
@@ -68,11 +69,8 @@ def _jobs(session: Session, _: argparse.Namespace) -> None:
 def _row(name: str, status: JobStatus | None) -> Sequence[str]:
     if status is None:
         return name, "", "", "not known", "", ""
-    stage = status.stage.value + (f" ({status.reason})" if status.reason else "")
-    if status.stage.value == "queued" and status.starts_at is not None:
-        stage += f", starts ~{clock(status.starts_at)}"
     left = "" if status.ends_at is None else duration(max(0.0, status.ends_at - time.time()))
-    return name, status.engine, status.id, stage, f"{status.joined}/{status.hosts}", left
+    return name, status.engine, status.id, told(status), f"{status.joined}/{status.hosts}", left
 
 
 def _script(session: Session, chosen: argparse.Namespace) -> None:
@@ -99,9 +97,12 @@ def _axis(text: str) -> tuple[str, int]:
 
 def _doctor(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name) if chosen.name else session.meshes.glance()
+    alike: dict[tuple[str, str], list[str]] = {}
     for finding in session.control.doctor(mesh):
-        fix = f". {finding.fix[0].upper()}{finding.fix[1:]}" if finding.fix else ""
-        say(f"{'!' if finding.fix else 'ok'}  {finding.where}: {finding.what}{fix}")
+        alike.setdefault((finding.what, finding.fix), []).append(finding.where)
+    for (what, fix), places in alike.items():
+        named = ", ".join(places[:MAX_PLACES]) + (", ..." if places[MAX_PLACES:] else "")
+        say(f"!   {named}: {what}\n    -> {fix}" if fix else f"ok  {named}: {what}")
 
 
 JOBS: Final = Command(_JOBS, _jobs, (

@@ -48,8 +48,11 @@ def asked(chosen: argparse.Namespace) -> Asked:
 
 def _up(session: Session, chosen: argparse.Namespace) -> None:
     is_first = session.meshes.is_unused
-    line = LiveLine(session.cells.here().output)
-    say(session.lifecycle.up(asked(chosen), chosen.name, chosen.there, line))
+    wanted, cell = asked(chosen), session.cells.here()
+    if wanted.hosts is not None:
+        cell.waiting.end()  # the live line says more
+    line = LiveLine(cell.output)
+    say(session.lifecycle.up(wanted, chosen.name, chosen.there, line))
     if is_first:
         say(LOOK_HINT.format(session.meshes.current))
 

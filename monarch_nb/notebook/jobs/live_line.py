@@ -47,13 +47,23 @@ class LiveLine:
 
 
 def stage_text(status: JobStatus) -> str:
-    """Return `queued (Priority), starts ~14:05`, `3/4 hosts`, `gone (NODE_FAIL)`."""
-    reason = f" ({status.reason})" if status.reason else ""
-    if status.stage.value == "queued" and status.starts_at is not None:
-        return f"queued{reason}, starts ~{clock(status.starts_at)}"
+    """Return `queued (Priority), starts ~14:05`, or `3/4 hosts (waiting for node2)`."""
     if status.stage.value in ("joining", "up"):
-        return f"{status.joined}/{status.hosts} hosts{reason}"
-    return f"{status.stage.value}{reason}"
+        return f"{status.joined}/{status.hosts} hosts{_reason(status)}"
+    return told(status)
+
+
+def told(status: JobStatus) -> str:
+    """Return the same by the name of its stage alone: `gone (NODE_FAIL)`."""
+    text = f"{status.stage.value}{_reason(status)}"
+    if status.stage.value != "queued" or status.starts_at is None:
+        return text
+    return f"{text}, starts ~{clock(status.starts_at)}"
+
+
+def _reason(status: JobStatus) -> str:
+    first = status.reason.partition("\n")[0]
+    return f" ({first})" if first else ""
 
 
 def clock(at: float) -> str:

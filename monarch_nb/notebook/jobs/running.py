@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.2
 _COMING: Final = ("queued", "joining")
+_GONE: Final = "gone"
 
 Follow = Callable[["JobStatus"], None]
 
@@ -35,6 +36,9 @@ class RunningJobs:
         job = self._jobs[name] = self._control.job(name, wanted)
         job.apply()
         while (status := _status(job)) is not None:
+            if status.stage.value == _GONE:
+                job.state(cached_path=None)  # raises with more words, if the engine has them
+                raise RuntimeError(status.reason or "its hosts have gone")
             follow(status)
             if status.stage.value not in _COMING:
                 break
