@@ -14,6 +14,7 @@ from monarch_nb.control.jobs.workers import COMMAND, Starting, Worker, end, let_
 from monarch_nb.meshes.proc_mesh import HostMesh
 
 _END_S: Final = 6.0  # a host ends its ranks within 5
+_CLOSE_S: Final = 3.0  # for one that was not asked, or did not: it kills them
 
 
 class ProcessJob(JobTrait):
@@ -98,7 +99,7 @@ class ProcessJob(JobTrait):
     def _kill(self) -> None:
         deadline = time.monotonic() + _END_S
         shut_down(self._job_attached.values(), deadline)
-        end(self._all_workers(), deadline)
+        end(self._all_workers(), time.monotonic() + _CLOSE_S)
         self._workers.clear()
         self._job_attached = {}
 
