@@ -7,7 +7,6 @@ options of ssh and sbatch can run commands, and a folder that came from elsewher
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +52,8 @@ def words_of(name: str) -> list[str]:
 
 
 def _read() -> dict[str, Any]:
+    import tomllib  # nobody names a profile while the kernel starts
+
     path = file()
     try:
         return tomllib.loads(path.read_text())

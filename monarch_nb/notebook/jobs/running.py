@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+from monarch_nb.errors import MeshError
 from monarch_nb.notebook.errors import MagicError
 
 if TYPE_CHECKING:
@@ -66,11 +67,18 @@ class RunningJobs:
 
     def all(self) -> Mapping[str, JobStatus | None]:
         """Return where each stands; None where nobody can tell."""
-        return {name: _status(job) for name, job in self._jobs.items()}
+        return {name: _status_if_told(job) for name, job in self._jobs.items()}
 
 
 def _status(job: JobTrait) -> JobStatus | None:
     try:
         return job.status()
     except RuntimeError:
+        return None
+
+
+def _status_if_told(job: JobTrait) -> JobStatus | None:
+    try:
+        return _status(job)
+    except MeshError:  # its engine does not answer
         return None

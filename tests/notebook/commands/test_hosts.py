@@ -4,8 +4,11 @@ import re
 
 import pytest
 
+from monarch_nb.control.jobs.status import JobStatus, Stage
+from monarch_nb.notebook.extension import load_ipython_extension
 from tests.kernel.client import KernelClient
 from tests.notebook.conftest import FAKE
+from tests.notebook.fake_client import FakeJob, install
 from tests.support import descendants, eventually, is_running
 
 FAKE_JOB = """
@@ -60,6 +63,26 @@ def test_one_line_says_how_far_the_hosts_have_come(faked):
     assert re.fullmatch(r"queued \(Priority\) -> .* -> ranks up in 0\.\d s", shown["text/plain"])
     assert cell.text().startswith("mesh0 is up: 4 ranks (hosts=2 gpus=2) in ")
     assert faked.ok("FakeJob.events").displays == [{"text/plain": "['apply slurm']"}]
+
+
+def test_a_notebook_that_a_program_runs_keeps_the_last_of_the_line(faked):
+    faked.ok(UP)
+    [shown] = faked.ok(ON, allow_stdin=False).displays
+    assert shown["text/plain"].startswith("queued (Priority) -> 1/2 hosts -> 2/2 hosts -> ranks up")
+
+
+def test_a_terminal_has_a_line_for_each_step(shell, capsys):
+    load_ipython_extension(shell)
+    install(shell)
+    told = [(Stage.QUEUED, 0, "Priority"), (Stage.QUEUED, 0, "Resources"), (Stage.JOINING, 1, "")]
+    FakeJob.statuses[:] = [
+        JobStatus("slurm", stage, joined, 2, reason=reason)
+        for stage, joined, reason in [*told, (Stage.UP, 2, "")]
+    ]
+    shell.run_line_magic("mesh", ON.removeprefix("%mesh "))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == ["queued (Priority)", "1/2 hosts", "2/2 hosts", "starting ranks"]
+    assert lines[4].startswith("mesh0 is up: 4 ranks (hosts=2 gpus=2) in ")
 
 
 def test_when_a_queued_job_will_start_is_said(faked):
@@ -122,7 +145,12 @@ def test_jobs_tells_where_each_stands(faked):
     cell = faked.ok("%mesh jobs")
     assert rows(cell) == [["mesh0", "slurm", "7", "up", "2/2", "3.0 h"]]
     assert "<td style='text-align:left'>slurm</td>" in cell.displays[0]["text/html"]
-    faked.ok("tells((Stage.GONE, 0, 2, '7', '<b>TIMEOUT\\nmore'))")
+    faked.ok(
+        "def fails(job): raise monarch_nb.errors.LaunchError('no answer')\n"
+        "import monarch_nb.errors; status, FakeJob.status = FakeJob.status, fails"
+    )
+    assert rows(faked.ok("%mesh jobs")) == [["mesh0", "not known"]]
+    faked.ok("FakeJob.status = status; tells((Stage.GONE, 0, 2, '7', '<b>TIMEOUT\\nmore'))")
     cell = faked.ok("%mesh jobs")
     assert rows(cell) == [["mesh0", "slurm", "7", "gone (<b>TIMEOUT)", "0/2"]]
     assert "&lt;b&gt;TIMEOUT" in cell.displays[0]["text/html"]
