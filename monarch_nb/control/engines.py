@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.jobs.job import JobTrait
 
 _JOBS: Final = "monarch_nb.control.jobs"
+_EXTRAS: Final = ("k8s", "ray")  # of the package, with the client of the engine
 
 
 class Wanted(NamedTuple):
@@ -64,9 +65,10 @@ def _class(wanted: Wanted, module: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(f"{_JOBS}.{module}"), name)
     except ImportError as error:
+        package = "monarch_nb" + (f"[{wanted.engine}]" if wanted.engine in _EXTRAS else "")
         raise ValueError(
             f"--on {wanted.engine}: {name} is not installed here ({error}). Type: "
-            f'pip install --upgrade "monarch_nb[{wanted.engine}]"'
+            f'pip install --upgrade "{package}"'
         ) from None
 
 

@@ -193,9 +193,13 @@ def test_jobs_that_need_nothing_more():
     ]
 
 
-@pytest.mark.parametrize("engine", ["slurm", "k8s", "ray"])
-def test_an_engine_that_is_not_installed_says_what_to_type(monkeypatch, engine):
+@pytest.mark.parametrize(
+    "engine, package",
+    [("slurm", "monarch_nb"), ("k8s", "monarch_nb[k8s]"), ("ray", "monarch_nb[ray]")],
+)
+def test_an_engine_that_is_not_installed_says_what_to_type(monkeypatch, engine, package):
     for name in ("slurm.slurm_job", "kubernetes", "ray"):
         monkeypatch.setitem(sys.modules, f"monarch_nb.control.jobs.{name}", None)
-    with pytest.raises(ValueError, match=rf'pip install --upgrade "monarch_nb\[{engine}\]"'):
+    with pytest.raises(ValueError, match=f"--on {engine}: .*Job is not installed here") as said:
         ENGINES[engine].make("mesh0", Wanted(engine, options=(("namespace", "ml"),)))
+    assert str(said.value).endswith(f'Type: pip install --upgrade "{package}"')
