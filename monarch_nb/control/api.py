@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from monarch_nb.control.cells import CellRun
     from monarch_nb.control.client import Client
     from monarch_nb.control.debug.sessions import Key
+    from monarch_nb.control.doctor import Finding
+    from monarch_nb.control.engines import Wanted
     from monarch_nb.control.hangs.collectives import Regrouped, Seen, Xray
+    from monarch_nb.control.jobs.job import JobTrait
+    from monarch_nb.control.jobs.status import JobStatus
     from monarch_nb.control.output.comms import CommEvent
     from monarch_nb.control.output.logbook import Logbook
     from monarch_nb.control.output.routing import OutputEvent
@@ -38,8 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = [  # types too, for annotations of the notebook
     "HOST_MESH", "RANK_MESHES", "ActorMesh", "CellOutcome", "CellRun", "Client", "CommEvent",
-    "Control", "Logbook", "MeshFailure", "MeshStatus", "OutputEvent", "ProcMesh", "RankStatus",
-    "Regrouped", "Script", "Seen", "Stack", "Wait", "Xray",
+    "Control", "JobStatus", "JobTrait", "Logbook", "MeshFailure", "MeshStatus", "OutputEvent",
+    "ProcMesh", "RankStatus", "Regrouped", "Script", "Seen", "Stack", "Wait", "Wanted", "Xray",
 ]  # fmt: skip
 
 A = TypeVar("A")
@@ -114,6 +118,38 @@ class Control:
 
         command = gpus.command_for(device, math.prod(sizes.values()))
         return this_host().spawn_procs(per_host=dict(sizes), name=name, bootstrap_command=command)
+
+    def job(self, name: str, wanted: Wanted) -> JobTrait:
+        """Return a job for these hosts, as a mesh of this name; nothing is asked for yet.
+
+        Raises `ValueError` where the engine cannot give such hosts, or is not installed.
+        """
+        from monarch_nb.control import engines
+
+        return engines.make(name, wanted)
+
+    def spawn_on(
+        self, job: JobTrait, name: str, sizes: Mapping[str, int], device: str = "auto"
+    ) -> ProcMesh:
+        """Start ranks on the hosts of a job, once these are there. `device` as in `spawn`.
+
+        Raises `LaunchError` and `RuntimeError` with the words of the engine where one cannot be.
+        """
+        from monarch_nb.control.hosts import gpus
+
+        command = gpus.command_for(device, math.prod(sizes.values()))
+        hosts = getattr(job.state(cached_path=None), name)
+        hosts.initialized.get()
+        mesh: ProcMesh = hosts.spawn_procs(
+            per_host=dict(sizes), name=name, bootstrap_command=command
+        )
+        return mesh
+
+    def doctor(self, mesh: ProcMesh | None) -> Iterable[Finding]:
+        """Look at this machine and at the hosts of a mesh. Waits for its ranks."""
+        from monarch_nb.control import doctor
+
+        return doctor.examine(mesh)
 
     def find(self, name: str) -> ProcMesh | None:
         """Return the mesh of processes of this name that is up, whole; None if there is none."""

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.hangs.stack_tree import Node, tree
 from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.errors import MeshError
 from monarch_nb.notebook.cells.auto_transform import AutoTransform
 from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.display.units import are, duration, mesh_text
 from monarch_nb.notebook.errors import CellInterrupted, MagicError
+from monarch_nb.notebook.jobs.live_line import LiveLine
+from monarch_nb.notebook.jobs.running import RunningJobs
 from monarch_nb.notebook.meshes import NO_MESH, Asked, Meshes
 from monarch_nb.notebook.output.router import OutputRouter
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import Control, ProcMesh
+    from monarch_nb.control.api import Control, ProcMesh, Wanted
 
 MAX_RANKS: Final = 4_096  # on one machine; a slip of the finger must not fill its memory
 STOP_S: Final = 10.0
@@ -43,27 +46,28 @@ class Lifecycle:
     link: ClientLink
     output: OutputRouter
     auto: AutoTransform
+    jobs: RunningJobs
 
     def up(
         self,
-        sizes: Mapping[str, int],
+        asked: Asked,
         name: str | None,
-        device: str = "auto",
         there: There = "keep",
+        line: LiveLine | None = None,
     ) -> str:
-        """Bring up a mesh; it becomes the current one, and a variable of its name.
+        """Bring up a mesh; it becomes the current one, and a variable of its name. `line` says how
+        far its hosts have come.
 
         Where one is there already: keep it if it is the same, replace it, or start a new one.
         Raises `MagicError` for another one that nobody wants to lose by accident.
         """
-        asked = Asked(tuple(sizes.items()), device)
         found = None if there == "new" else self.meshes.found(asked, name)
         if found is None:
-            return self._start(asked, name)
+            return self._start(asked, name, line)
         old, is_same = found
         if there == "replace":
             self.down([self.whole_mesh(old)])
-            return self._start(asked, old)
+            return self._start(asked, old, line)
         if is_same:
             return self._is_there(old)
         raise MagicError(_in_the_way(self.whole_mesh(old), asked, is_named=name is not None))
@@ -76,26 +80,63 @@ class Lifecycle:
             return f"{said} {rank_words(lost)} {are(lost)} lost: %mesh heal"
         return f"{said} --replace starts it anew, --new another one"
 
-    def _start(self, asked: Asked, name: str | None) -> str:
+    def _start(self, asked: Asked, name: str | None, line: LiveLine | None) -> str:
         with self.meshes.new_name(name) as chosen:
             started = time.monotonic()
-            mesh = self.control.spawn(dict(asked.sizes), chosen, asked.device)
-            self.link.attach()
-            try:
-                mesh.initialized.get()
-            except BaseException as error:
-                refused = self.control.refused(mesh)
-                mesh.stop().get(timeout=STOP_S)
-                if isinstance(error, KeyboardInterrupt):
-                    told = f"{chosen} was not started: stopped before its ranks were up"
-                    raise CellInterrupted(told) from None
-                if refused is not None:
-                    raise MagicError(f"{chosen} could not be started: {refused}") from None
-                raise
+            if asked.hosts is None:
+                mesh = self.control.spawn(dict(asked.sizes), chosen, asked.device)
+                self._wait_for_ranks(mesh, chosen)
+            else:
+                mesh = self._start_on(asked, asked.hosts, chosen, line)
             took = duration(time.monotonic() - started)
             has_variable = self.meshes.keep(chosen, mesh, asked)
         named = f"; the variable {chosen} is the mesh" if has_variable else ""
         return f"{chosen} is up: {mesh_text(mesh)} in {took}. %%mesh runs a cell on them{named}."
+
+    def _start_on(
+        self, asked: Asked, hosts: Wanted, chosen: str, line: LiveLine | None
+    ) -> ProcMesh:
+        def say(kind: str, text: str) -> None:
+            if line is not None:
+                line.step(kind, text)
+
+        try:
+            follow = (lambda _: None) if line is None else line.follow
+            job = self.jobs.start(chosen, hosts, follow)
+            began = time.monotonic()
+            say("ranks", "starting ranks")
+            mesh = self.control.spawn_on(job, chosen, dict(asked.sizes), asked.device)
+            self._wait_for_ranks(mesh, chosen)
+        except KeyboardInterrupt:
+            say("over", "cancelled")
+            self.jobs.end(chosen)
+            told = f"{chosen} was not started: its hosts were given back ({hosts.engine})"
+            raise CellInterrupted(told) from None
+        except (MeshError, RuntimeError, ValueError) as error:
+            say("over", "failed")
+            self.jobs.end(chosen)
+            if isinstance(error, MagicError):
+                raise
+            raise MagicError(f"{chosen} was not started: {error}") from None
+        except BaseException:
+            self.jobs.end(chosen)
+            raise
+        say("ranks", f"ranks up in {duration(time.monotonic() - began)}")
+        return mesh
+
+    def _wait_for_ranks(self, mesh: ProcMesh, chosen: str) -> None:
+        self.link.attach()
+        try:
+            mesh.initialized.get()
+        except BaseException as error:
+            refused = self.control.refused(mesh)
+            mesh.stop().get(timeout=STOP_S)
+            if isinstance(error, KeyboardInterrupt):
+                told = f"{chosen} was not started: stopped before its ranks were up"
+                raise CellInterrupted(told) from None
+            if refused is not None:
+                raise MagicError(f"{chosen} could not be started: {refused}") from None
+            raise
 
     def down(self, doomed: Sequence[ProcMesh]) -> str:
         if not doomed:
@@ -106,10 +147,18 @@ class Lifecycle:
         names = list(dict.fromkeys(mesh.name for mesh in doomed))
         for name in names:
             self.meshes.forget(name)
+        with_hosts = [name for name in names if self.jobs.end(name)]
         said = f"{', '.join(names)} {are(names)} down"
+        if with_hosts:
+            said += f", the hosts of {', '.join(with_hosts)} are given back"
         if self.auto.line is not None and not self.meshes.everything():
             said += "\ncells still go to the mesh; %mesh auto off keeps them here"
         return said
+
+    def give_back(self, name: str) -> str:
+        """End a job whose mesh was stopped before."""
+        self.jobs.end(name)
+        return f"the hosts of {name} are given back"
 
     def every_mesh(self) -> list[ProcMesh]:
         """Return every mesh once, however many slices of it have names."""
@@ -198,10 +247,12 @@ class Lifecycle:
 def _in_the_way(mesh: ProcMesh, asked: Asked, *, is_named: bool) -> str:
     axes = " ".join(f"{label}={size}" for label, size in asked.sizes)
     device = "" if asked.device == "auto" else f" --device {asked.device}"
+    on = "" if asked.hosts is None else f" {asked.hosts.typed()}"
     name = f" --name {mesh.name}" if is_named else ""
     beside = "another --name" if is_named else "--new instead"
     return (
-        f"{mesh.name} is up with {mesh_text(mesh)}. Type: %mesh up {axes}{device}{name} --replace, "
+        f"{mesh.name} is up with {mesh_text(mesh)}. "
+        f"Type: %mesh up {axes}{device}{on}{name} --replace, "
         f"which ends it and what its ranks hold; or {beside}, which starts one beside it"
     )
 

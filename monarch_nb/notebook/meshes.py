@@ -19,16 +19,19 @@ from monarch_nb.notebook.display.units import mesh_text
 from monarch_nb.notebook.errors import MagicError
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import Control, ProcMesh
+    from monarch_nb.control.api import Control, ProcMesh, Wanted
 
 NO_MESH = "No mesh is up. Type: %mesh up --gpus 4"
 
 
 class Asked(NamedTuple):
-    """What `%mesh up` was asked for: the axes in their order, and the device."""
+    """What `%mesh up` was asked for: the axes of each host in their order, the device, and the
+    hosts; None: this machine.
+    """
 
     sizes: tuple[tuple[str, int], ...]
-    device: str
+    device: str = "auto"
+    hosts: Wanted | None = None
 
 
 class Meshes:

@@ -20,6 +20,7 @@ from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.completion.seen_names import SeenNames
 from monarch_nb.notebook.debug.prompts import Prompts
 from monarch_nb.notebook.debug.target import Debugging
+from monarch_nb.notebook.jobs.running import RunningJobs
 from monarch_nb.notebook.layouts.live_displays import LiveDisplays
 from monarch_nb.notebook.lifecycle import Lifecycle
 from monarch_nb.notebook.meshes import Meshes
@@ -54,7 +55,10 @@ class Session:
         self.seen = SeenNames()
         self.debugging = Debugging(control, self.link)
         self.prompts = Prompts(shell, control, self.cells, self.link, self.output)
-        self.lifecycle = Lifecycle(control, self.meshes, self.link, self.output, self.auto)
+        self.jobs = RunningJobs(control)
+        self.lifecycle = Lifecycle(
+            control, self.meshes, self.link, self.output, self.auto, self.jobs
+        )
         source = Source(shell, control, self.meshes, self.cells, self.debugging)
         self.live = Hub(Parts(control, self.link, self.lifecycle, self.debugging), source)
         self.showing = Showing(shell, control, self.live.open)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.job import SSHJob
 from tests.clusters.actors import Where, names
 from tests.clusters.namespaces import run
@@ -92,6 +93,7 @@ def test_a_job_has_its_hosts_by_ssh_also_where_only_ssh_leads_back(
     first, second = (actors.slice(hosts=each) for each in range(2))
     assert first.machine_of.call_one(second).get(20) == "node2"
     assert second.variable.call_one("FROM_THE_JOB").get(20) == "yes"
+    assert job.status() == JobStatus("ssh", Stage.UP, 2, 2)
     job.kill()
     eventually(lambda: not any(map(joined, (front, behind))), 10.0)
 
@@ -103,6 +105,7 @@ def test_a_host_that_ssh_does_not_reach_is_said_with_what_to_type(front, sshd, a
     hosts = job.state(cached_path=None).trainers
     with pytest.raises(RuntimeError, match="nowhere did not join: ssh ended with code 255") as said:
         hosts.initialized.get(30)
+    assert job.status() == JobStatus("ssh", Stage.GONE, 1, 2, reason=str(said.value))
     assert f"ssh -o BatchMode=yes -F {servers.config} nowhere true" in str(said.value)
     job.kill()
     eventually(lambda: not joined(front), 10.0)

@@ -15,8 +15,11 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
+from monarch_nb.control.doctor import Finding
+from monarch_nb.control.engines import Wanted
+from monarch_nb.control.jobs.status import JobStatus
 from monarch_nb.control.output.routing import OutputEvent
 from monarch_nb.control.status.snapshots import RankStatus
 from monarch_nb.core.errors.records import ErrorRecord
@@ -198,6 +201,35 @@ class FakeClient:
         )
 
 
+class FakeJob:
+    """A job whose hosts come one status after the other."""
+
+    statuses: ClassVar[list[JobStatus]] = []
+    """What it tells, in turn; the last for ever."""
+    events: ClassVar[list[str]] = []
+
+    def __init__(self, name: str, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.told = 0
+        self.hosts = {name: wanted.hosts}
+
+    def apply(self) -> None:
+        self.events.append(f"apply {self.wanted.engine}")
+
+    def status(self) -> JobStatus:
+        self.told += 1
+        return self.statuses[min(self.told, len(self.statuses)) - 1]
+
+    def state(self, cached_path: str | None) -> SimpleNamespace:
+        return SimpleNamespace(**self.hosts)
+
+    def script(self) -> str:
+        return f"#SBATCH --nodes={self.wanted.hosts}\n"
+
+    def kill(self) -> None:
+        self.events.append("kill")
+
+
 class FakeControl:
     """Has the methods of `Control`, with their parameters."""
 
@@ -211,6 +243,8 @@ class FakeControl:
         self.moved: list[str] = []
         self.killed: list[int] = []
         self.waits: list[Any] = []
+        self.makes_job: Callable[[str, Wanted], Any] = FakeJob
+        self.findings: list[Finding] = []
         self.helps: Callable[..., dict[str, Any] | None] = lambda *_: None
 
     def running_client(self) -> FakeClient | None:
@@ -231,6 +265,18 @@ class FakeControl:
         mesh = FakeMesh(self, name, Extent.from_dict(sizes).region.as_shape())
         self.meshes.append(mesh)
         return mesh
+
+    def job(self, name: str, wanted: Wanted) -> Any:
+        return self.makes_job(name, wanted)
+
+    def spawn_on(
+        self, job: Any, name: str, sizes: dict[str, int], device: str = "auto"
+    ) -> FakeMesh:
+        hosts = getattr(job.state(cached_path=None), name)
+        return self.spawn({"hosts": hosts, **sizes}, name, device)
+
+    def doctor(self, mesh: FakeMesh | None) -> list[Finding]:
+        return self.findings
 
     def is_mesh(self, value: object) -> bool:
         return isinstance(value, FakeMesh)

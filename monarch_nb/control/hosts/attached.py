@@ -146,7 +146,9 @@ class AttachedHosts:
         return hosts, self._head.invite(hosts, address)
 
     def give_up(self, host: int, why: str) -> None:
-        """End the wait for a host that will not come. Any thread."""
+        """End the wait for a host that will not come, and may not any more. Any thread."""
+        if self._head is not None:
+            self._head.give_up(host)
         self._failed(host, why)
 
     def _came(self, host: int, offered: Offer) -> None:

@@ -68,6 +68,12 @@ class Head:
         head = self._keys.public.decode()
         return Ticket(job, addresses, head, pair.public.decode(), pair.secret.decode(), {})
 
+    def give_up(self, host: int) -> None:
+        """Let a host join no more. Its key stays good for being told so. Any thread."""
+        for job in self._jobs.values():
+            if host in job.hosts:
+                job.missing.discard(job.hosts.index(host))
+
     def close(self) -> None:
         self._joins.close()
 
@@ -86,7 +92,7 @@ class Head:
         if not 0 <= offered.index < len(job.hosts):
             return Refused(f"the job has the places 0 to {len(job.hosts) - 1}, not {offered.index}")
         if offered.index not in job.missing:
-            return Refused(f"place {offered.index} of the job is taken")
+            return Refused(f"place {offered.index} of the job is taken, or was given up")
         host = job.hosts[offered.index]
         if (why := why_unfit(self._versions, offered.versions)) is not None:
             self._events.refused(host, f"{offered.name}: {why}")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 from monarch_nb.control.hosts.attach import attach_to_workers
 from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
-from monarch_nb.control.jobs.workers import Starting, Worker, end, let_stay
+from monarch_nb.control.jobs.status import JobStatus, Stage
+from monarch_nb.control.jobs.workers import COMMAND, Starting, Worker, end, let_stay
 from monarch_nb.meshes.proc_mesh import HostMesh
 
 _END_S: Final = 6.0  # a host ends its ranks within 5
+_CLOSE_S: Final = 3.0  # for one that was not asked, or did not: it kills them
 
 
 class ProcessJob(JobTrait):
@@ -61,6 +64,21 @@ class ProcessJob(JobTrait):
             and self._are_alive()
         )
 
+    def status(self) -> JobStatus:
+        """Return where the job stands now: how many of its processes are alive."""
+        alive = sum(each.is_alive() for each in self._all_workers())
+        count = sum(self._meshes.values())
+        if not alive:
+            why = "its hosts have ended" if self._workers else "it has no hosts; job.apply()"
+            return JobStatus("processes", Stage.GONE, 0, count, reason=why)
+        reason = f"{count - alive} of its hosts have ended" if alive < count else ""
+        return JobStatus("processes", Stage.UP, alive, count, reason=reason)
+
+    def script(self) -> str:
+        """Return the command that is run for each host."""
+        names = (f"{name} {at}" for name, count in self._meshes.items() for at in range(count))
+        return "".join(f"{shlex.join(COMMAND)}  # {name}\n" for name in names)
+
     def dump(self, filename: str) -> None:
         super().dump(filename)
         for each in self._all_workers():
@@ -95,7 +113,7 @@ class ProcessJob(JobTrait):
     def _kill(self) -> None:
         deadline = time.monotonic() + _END_S
         shut_down(self._job_attached.values(), deadline)
-        end(self._all_workers(), deadline)
+        end(self._all_workers(), time.monotonic() + _CLOSE_S)
         self._workers.clear()
         self._job_attached = {}
 

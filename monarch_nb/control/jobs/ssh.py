@@ -10,12 +10,13 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from monarch_nb.control.client import client
+from monarch_nb.control.client import Client, client
 from monarch_nb.control.hosts.replacements import HostGroup, check_spares
 from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
+from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import read_last
@@ -25,6 +26,7 @@ from monarch_nb.net.hosts.joining import Ticket
 
 _END_S: Final = 6.0
 _PORTS: Final = (20_000, 60_000)  # of a host's loopback, through which it may reach this one
+_TUNNEL: Final = "127.0.0.1:{}:127.0.0.1:{}"
 _NOT_FOUND: Final = 127  # the code of a shell
 _SSH_FAILED: Final = 255
 _OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=no")
@@ -99,6 +101,41 @@ class SSHJob(JobTrait):
         del spec
         return False
 
+    def status(self) -> JobStatus:
+        """Return where the job stands now. `reason` tells which hosts are missing, or how the
+        first one that did not come has failed."""
+        count = sum(map(len, self._meshes.values()))
+        if not self._job_logins:
+            return JobStatus("ssh", Stage.GONE, 0, count, reason="it has no hosts; job.apply()")
+        logins = list(self._job_logins.values())
+        joined = client().hosts_here(list(self._job_logins))
+        missing = [each.at for each in logins if not each.ready.done()]
+        failed = [why for each in logins if (why := each.why_failed) is not None]
+        if failed:
+            return JobStatus("ssh", Stage.GONE, joined, count, reason=failed[0])
+        if missing:
+            reason = f"waiting for {', '.join(missing)}"
+            return JobStatus("ssh", Stage.JOINING, joined, count, reason=reason)
+        lost = count - joined
+        reason = f"{lost} of its hosts have been lost" if lost else ""
+        return JobStatus("ssh", Stage.UP, joined, count, reason=reason)
+
+    def script(self) -> str:
+        """Return the command that is run for each host; before that, with PORT for ports."""
+        commands = [each.command for each in self._job_logins.values()] or [
+            self._command("ssh", at, index, _TUNNEL.format("PORT", "PORT"))
+            for names in self._meshes.values()
+            for index, at in enumerate(names)
+        ]
+        lines = map(shlex.join, commands)
+        return "".join(
+            ["# what lets a host join comes by standard input\n", *(f"{one}\n" for one in lines)]
+        )
+
+    def _command(self, program: str, at: str, index: int, tunnel: str) -> list[str]:
+        join = [self._python, "-P", "-m", "monarch_nb.host.join", "--index", str(index)]
+        return [program, *_OPTIONS, "-R", tunnel, *self._ssh_args, at, shlex.join(join)]
+
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
             raise RuntimeError("an SSHJob cannot run a client script; a LocalJob can")
@@ -107,14 +144,20 @@ class SSHJob(JobTrait):
         program = shutil.which("ssh")
         if program is None:
             raise LaunchError("there is no ssh here: install the OpenSSH client")
-        for name, names in self._meshes.items():
-            hosts = self._log_in(program, names)
-            used = hosts[: len(hosts) - self._spares[name]]
-            again = functools.partial(self._log_in_again, program)
-            client().replace_from(HostGroup(list(hosts), hosts[len(used) :], again))
-            shape = Extent(["hosts"], [len(used)]).region.as_shape()
-            state = HostsState([wire.agent_id(host) for host in used])
-            self._job_hosts[name] = HostMesh(state, shape)
+        try:
+            for name, names in self._meshes.items():
+                self._job_hosts[name] = self._hosts_of(program, names, self._spares[name])
+        except BaseException:  # the stop button too
+            self._kill()
+            raise
+
+    def _hosts_of(self, program: str, names: Sequence[str], spares: int) -> HostMesh:
+        hosts = self._log_in(program, names)
+        used = hosts[: len(hosts) - spares]
+        again = functools.partial(self._log_in_again, program)
+        client().replace_from(HostGroup(list(hosts), hosts[len(used) :], again))
+        shape = Extent(["hosts"], [len(used)]).region.as_shape()
+        return HostMesh(HostsState([wire.agent_id(host) for host in used]), shape)
 
     def _log_in(self, program: str, names: Sequence[str]) -> list[int]:
         controller = client()
@@ -122,20 +165,17 @@ class SSHJob(JobTrait):
         for index, (host, at) in enumerate(zip(hosts, names, strict=True)):
             port = random.SystemRandom().randint(*_PORTS)
             here = ticket.addresses[0].rpartition(":")[2]
-            tunnel = f"127.0.0.1:{port}:127.0.0.1:{here}"
-            join = [self._python, "-P", "-m", "monarch_nb.host.join", "--index", str(index)]
-            options = [*_OPTIONS, "-R", tunnel, *self._ssh_args]
+            command = self._command(program, at, index, _TUNNEL.format(port, here))
             through = [*ticket.addresses, f"tcp://127.0.0.1:{port}"]
             mine = ticket._replace(addresses=through, env=self._env)
-            gone = functools.partial(controller.give_up_host, host)
-            command = [program, *options, at, shlex.join(join)]
-            self._job_logins[host] = _Login(at, self._ssh_args, command, mine, gone)
+            login = _Login(controller, host, at, self._ssh_args, command, mine)
+            self._job_logins[host] = login
         return hosts
 
     def _log_in_again(self, program: str, lost: int) -> int:
         old = self._job_logins.pop(lost)
         old.end(0.0)  # over a connection that may be dead without knowing
-        [host] = self._log_in(program, [old.host])
+        [host] = self._log_in(program, [old.at])
         return host
 
     def _state(self) -> JobState:
@@ -158,20 +198,24 @@ class SSHJob(JobTrait):
 
 
 class _Login:
-    """One run of ssh; `gone(why)` is called at its end, and when the host is not wanted any more:
-    who has joined by then stays."""
+    """One run of ssh, for the host of this number. At its end, and when the host is not wanted any
+    more, the wait for that host ends: one that has joined by then stays."""
 
     def __init__(
         self,
-        host: str,
+        controller: Client,
+        host: int,
+        at: str,
         ssh_args: Sequence[str],
         command: Sequence[str],
         ticket: Ticket,
-        gone: Callable[[str], None],
     ) -> None:
-        self.host = host
-        self._login = [*ssh_args, host]
-        self._gone = gone
+        self.at = at
+        self.command = list(command)
+        self.ready = controller.hosts_ready([wire.agent_id(host)])
+        self.ready.add_done_callback(lambda _: None)  # somebody has to want to know
+        self._login = [*ssh_args, at]
+        self._gone = functools.partial(controller.give_up_host, host)
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -181,6 +225,12 @@ class _Login:
         )
         begin = functools.partial(self._run, ticket.to_line())
         threading.Thread(target=begin, name="monarch-ssh", daemon=True).start()
+
+    @property
+    def why_failed(self) -> str | None:
+        """Why the host has not joined and never will; None: it has, or may."""
+        error = self.ready.exception() if self.ready.done() else None
+        return None if error is None else str(error)
 
     def give_up(self) -> None:
         self._gone("the job was ended")

@@ -21,7 +21,7 @@ from monarch_nb.control.hosts import worker
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import last_lines, with_us
 
-_COMMAND: Final = (sys.executable, "-P", "-m", "monarch_nb.control.hosts.worker")
+COMMAND: Final = (sys.executable, "-P", "-m", "monarch_nb.control.hosts.worker")
 _GONE: Final = "ZXx"  # states of /proc: ended, whoever reaps it
 
 
@@ -60,7 +60,7 @@ class Starting:
         # no Popen: it would warn of a worker that is meant to live on
         self._pid = os.posix_spawn(
             sys.executable,
-            _COMMAND,
+            COMMAND,
             with_us({**os.environ, **env}),
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, keyboard, 0),

@@ -14,8 +14,10 @@ from monarch_nb.notebook import options
 from monarch_nb.notebook.commands import (
     auto,
     debug,
+    hosts,
     logs,
     scripts,
+    starting,
     status,
     stopping,
     variables,
@@ -26,14 +28,17 @@ from monarch_nb.notebook.errors import MagicError
 MIN_LIKENESS: Final = 0.7  # of a word that was meant; 0.6 takes `stop` for `show`
 
 COMMANDS: Final[dict[str, Command]] = {
-    "up": status.UP,
-    "down": status.DOWN,
+    "up": starting.UP,
+    "down": starting.DOWN,
     "list": status.LIST,
     "use": status.USE,
     "show": status.SHOW,
     "status": status.STATUS,
-    "heal": status.HEAL,
-    "restart": status.RESTART,
+    "heal": starting.HEAL,
+    "restart": starting.RESTART,
+    "jobs": hosts.JOBS,
+    "script": hosts.SCRIPT,
+    "doctor": hosts.DOCTOR,
     "put": variables.PUT,
     "get": variables.GET,
     "run": scripts.RUN,
@@ -54,6 +59,7 @@ COMMANDS: Final[dict[str, Command]] = {
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Meshes": ("up", "down", "list", "use", "show", "status", "heal", "restart"),
+    "Hosts": ("jobs", "script", "doctor"),
     "Variables and scripts": ("put", "get", "run", "auto"),
     "Logs and errors": ("logs", "errors"),
     "Ranks that hang": ("interrupt", "stacks", "collectives", "regroup"),

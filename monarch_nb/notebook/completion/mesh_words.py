@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from monarch_nb.control.engines import ENGINES
 from monarch_nb.notebook import commands, options
+from monarch_nb.notebook.jobs import profiles
 from monarch_nb.notebook.meshes import Meshes
 
 if TYPE_CHECKING:
@@ -139,6 +141,8 @@ class Words:
             yield from ((str(choice), "keyword") for choice in action.choices)
         elif action.nargs == argparse.REMAINDER:  # of `auto on`, what follows `%%mesh`
             yield from self._of_parser(options.CELL, before[1:], word)
+        elif action.dest == "on":
+            yield from ((name, "keyword") for name in [*ENGINES, *profiles.names()])
         elif action.dest == "name":
             yield from ((name, "instance") for name in self._meshes.living())
         elif action.type is options.ranks or action.dest == "targets":

@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from monarch_nb import current_rank, shutdown_context
+from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.rundir import sweep_all
 from monarch_nb.job import DEFAULT_JOB_PATH, ProcessJob, hosts_from_config, job_load
 from tests.source import ROOT
 from tests.support import descendants, eventually, is_running
+
+NOT_APPLIED = "it has no hosts; job.apply()"
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +86,23 @@ def test_a_spare_takes_the_place_of_a_host_that_was_killed(monkeypatch):
     assert after[0] in descendants(workers[2])
     job.kill()
     eventually(lambda: below_here() == set(), 10)
+
+
+def test_it_tells_how_many_of_its_hosts_are_alive():
+    job = ProcessJob({"trainers": 2})
+    assert job.status() == JobStatus("processes", Stage.GONE, 0, 2, reason=NOT_APPLIED)
+    assert job.script().splitlines()[1].endswith("monarch_nb.control.hosts.worker  # trainers 1")
+    job.apply()
+    assert job.status() == JobStatus("processes", Stage.UP, 2, 2)
+    first, second = descendants(os.getpid())
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: job.status().joined == 1)
+    assert job.status()[1:] == (Stage.UP, 1, 2, "", "1 of its hosts have ended", None, None)
+    os.kill(second, signal.SIGKILL)
+    eventually(lambda: job.status().stage is Stage.GONE)
+    assert job.status().reason == "its hosts have ended"
+    job.kill()
+    assert job.status().reason == NOT_APPLIED
 
 
 def test_what_cannot_be_is_refused():

@@ -6,7 +6,7 @@ import inspect
 import pytest
 
 from monarch_nb.notebook import commands, options
-from monarch_nb.notebook.commands import status
+from monarch_nb.notebook.commands import starting
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.extension import MeshMagics
 
@@ -14,8 +14,8 @@ from monarch_nb.notebook.extension import MeshMagics
 def complaint(line: str) -> str:
     with pytest.raises(MagicError) as caught:
         command, chosen = commands.parse_line(line)
-        if command is status.UP:
-            status.sizes(chosen)
+        if command is starting.UP:
+            starting.asked(chosen)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -29,8 +29,8 @@ def complaint(line: str) -> str:
 ])  # fmt: skip
 def test_up_takes_axes_in_order(line, sizes):
     command, chosen = commands.parse_line(line)
-    assert command is status.UP
-    assert list(status.sizes(chosen).items()) == list(sizes.items())
+    assert command is starting.UP
+    assert starting.asked(chosen).sizes == tuple(sizes.items())
 
 
 def test_an_empty_line_is_status():

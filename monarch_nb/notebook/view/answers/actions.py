@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.debug.target import CONTROLLER, NOBODY, Debugging
 from monarch_nb.notebook.lifecycle import MAX_RANKS, Lifecycle
+from monarch_nb.notebook.meshes import Asked
 from monarch_nb.notebook.view.answers.pending_requests import Work
 from monarch_nb.notebook.view.browser.protocol import Args, Do
 from monarch_nb.notebook.view.feed.encoding import MAX_WHAT, plain
@@ -71,7 +72,8 @@ def _up(parts: Parts, args: Args) -> str:
     sizes = args["sizes"]
     if (ranks := math.prod(sizes.values())) > MAX_RANKS:
         raise ValueError(f"{MAX_RANKS} ranks at most are started, not {ranks}")
-    return parts.lifecycle.up(sizes, args["name"] or None, args["device"], "new")
+    asked = Asked(tuple(sizes.items()), args["device"])
+    return parts.lifecycle.up(asked, args["name"] or None, "new")
 
 
 def _down(parts: Parts, args: Args) -> str:

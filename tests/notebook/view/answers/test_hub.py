@@ -255,7 +255,7 @@ def test_an_action_that_is_sent_again_is_not_done_again(hub):
     done = []
     mesh = SimpleNamespace(name="mesh0")
     meshes = SimpleNamespace(use=lambda name, mesh: done.append(name))
-    hub._parts.lifecycle = Lifecycle(None, meshes, None, None, None)
+    hub._parts.lifecycle = Lifecycle(None, meshes, None, None, None, None)
     hub._parts.control = SimpleNamespace(find=lambda name: mesh, beside_cells=lambda run: run())
     page, other = Page(hub), Page(hub)
     assert page.ask("use", kind="do", mesh="mesh0")["value"]["said"] == "%%mesh now means mesh0"

@@ -1,0 +1,117 @@
+"""`%mesh jobs`, `script`, `doctor`: the hosts that engines give, and what is wrong with them."""
+
+from __future__ import annotations
+
+import argparse
+import html
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from IPython.display import display
+
+from monarch_nb.notebook import options
+from monarch_nb.notebook.commands import where
+from monarch_nb.notebook.commands.command import Command, say
+from monarch_nb.notebook.commands.where import WhereParser
+from monarch_nb.notebook.display.display import table_html, table_text
+from monarch_nb.notebook.display.units import duration
+from monarch_nb.notebook.errors import MagicError
+from monarch_nb.notebook.jobs.live_line import told
+from monarch_nb.notebook.options import Parser
+from monarch_nb.notebook.session import Session
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import JobStatus
+
+MAX_PLACES: Final = 8  # hosts that are named in a line of the doctor's
+NO_JOB: Final = "No hosts were asked for. Type: %mesh up --on ssh:node1,node2 --gpus 8"
+
+_JOBS: Final = Parser("%mesh jobs", "%mesh jobs")
+
+_SCRIPT: Final = WhereParser(
+    "%mesh script", "%mesh script, or %mesh script --on slurm --hosts 4 --gpus 8"
+)
+_SCRIPT.add_argument("name", nargs="?", metavar="MESH")
+
+_DOCTOR: Final = Parser("%mesh doctor", "%mesh doctor, or %mesh doctor mesh0")
+_DOCTOR.add_argument("name", nargs="?", metavar="MESH")
+
+
+class Table:
+    """Lines below headings, as text and as HTML."""
+
+    def __init__(self, headings: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+        self._headings = headings
+        self._lines = lines
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        body = "".join(f"<tr>{''.join(map(_cell, line))}</tr>" for line in self._lines)
+        return {
+            "text/plain": table_text(self._headings, self._lines),
+            "text/html": table_html(self._headings, body),
+        }
+
+
+def _cell(text: str) -> str:
+    return f"<td style='text-align:left'>{html.escape(text)}</td>"
+
+
+def _jobs(session: Session, _: argparse.Namespace) -> None:
+    found = session.jobs.all()
+    if not found:
+        say(NO_JOB)
+        return
+    headings = ("mesh", "engine", "id", "stage", "hosts", "time left")
+    display(Table(headings, [_row(name, status) for name, status in found.items()]))
+
+
+def _row(name: str, status: JobStatus | None) -> Sequence[str]:
+    if status is None:
+        return name, "", "", "not known", "", ""
+    left = "" if status.ends_at is None else duration(max(0.0, status.ends_at - time.time()))
+    return name, status.engine, status.id, told(status), f"{status.joined}/{status.hosts}", left
+
+
+def _script(session: Session, chosen: argparse.Namespace) -> None:
+    if chosen.on is None:
+        name = chosen.name or session.meshes.pick().name
+        job = session.jobs.job(name)
+    else:
+        given = [] if chosen.name is None else [_axis(chosen.name)]
+        wanted, _ = where.wanted(_SCRIPT, chosen, where.sizes(_SCRIPT, given, chosen.gpus))
+        assert wanted is not None, "an engine was named"
+        job = session.control.job("mesh0", wanted)
+    try:
+        say(job.script().rstrip("\n"))
+    except RuntimeError as error:
+        raise MagicError(str(error)) from None
+
+
+def _axis(text: str) -> tuple[str, int]:
+    try:
+        return options.axis(text)
+    except argparse.ArgumentTypeError as wrong:
+        _SCRIPT.error(str(wrong))
+
+
+def _doctor(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.meshes.pick(chosen.name) if chosen.name else session.meshes.glance()
+    alike: dict[tuple[str, str], list[str]] = {}
+    for finding in session.control.doctor(mesh):
+        alike.setdefault((finding.what, finding.fix), []).append(finding.where)
+    for (what, fix), places in alike.items():
+        named = ", ".join(places[:MAX_PLACES]) + (", ..." if places[MAX_PLACES:] else "")
+        say(f"!   {named}: {what}\n    -> {fix}" if fix else f"ok  {named}: {what}")
+
+
+JOBS: Final = Command(_JOBS, _jobs, (
+    ("jobs", "the hosts that were asked for: why they are queued, how long they have"),
+))  # fmt: skip
+SCRIPT: Final = Command(_SCRIPT, _script, (
+    ("script [MESH]", "what the engine was given for it: a script, a manifest, commands"),
+    ("    --on slurm --hosts 4 --gpus 8", "what it would be given; the options of up"),
+))  # fmt: skip
+DOCTOR: Final = Command(_DOCTOR, _doctor, (
+    ("doctor [MESH]", "what is wrong with this machine and its hosts, and what to type"),
+))  # fmt: skip

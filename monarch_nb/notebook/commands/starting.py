@@ -1,0 +1,108 @@
+"""`%mesh up`, `down`, `heal`, `restart`: how meshes come, go and are mended."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from monarch_nb.notebook import options
+from monarch_nb.notebook.commands import where
+from monarch_nb.notebook.commands.command import Command, say
+from monarch_nb.notebook.commands.where import WhereParser
+from monarch_nb.notebook.jobs.live_line import LiveLine
+from monarch_nb.notebook.meshes import Asked
+from monarch_nb.notebook.options import Parser
+from monarch_nb.notebook.session import Session
+
+_UP: Final = WhereParser("%mesh up", "%mesh up --gpus 4")
+_UP.add_argument("--name", type=options.new_name)
+_UP.add_argument("axes", nargs="*", type=options.axis, metavar="axis=size")
+_THERE: Final = _UP.add_mutually_exclusive_group()
+for _choice in ("replace", "new"):
+    _THERE.add_argument(f"--{_choice}", dest="there", action="store_const", const=_choice)
+_UP.set_defaults(there="keep")
+
+_DOWN: Final = Parser("%mesh down", "%mesh down, or %mesh down mesh0, or %mesh down --all")
+_DOWN.add_argument("name", nargs="?", metavar="MESH")
+_DOWN.add_argument("--all", action="store_true")
+
+_HEAL: Final = Parser("%mesh heal", "%mesh heal, or %mesh heal --shrink")
+_HEAL.add_argument("name", nargs="?", metavar="MESH")
+_HEAL.add_argument("--shrink", action="store_true")
+
+_RESTART: Final = Parser("%mesh restart", "%mesh restart, or %mesh restart 3")
+_RESTART.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+_RESTART.add_argument("--name")
+
+LOOK_HINT: Final = (
+    "{} as a cell's last line is a live view; monarch_nb.log(step, loss=loss) draws curves there."
+)
+
+
+def asked(chosen: argparse.Namespace) -> Asked:
+    """Return what `%mesh up` asks for. Raises `MagicError`."""
+    axes = where.sizes(_UP, chosen.axes, chosen.gpus)
+    hosts, per_host = where.wanted(_UP, chosen, axes)
+    return Asked(tuple(per_host.items()), chosen.device, hosts)
+
+
+def _up(session: Session, chosen: argparse.Namespace) -> None:
+    is_first = session.meshes.is_unused
+    wanted, cell = asked(chosen), session.cells.here()
+    if wanted.hosts is not None:
+        cell.waiting.end()  # the live line says more
+    line = LiveLine(cell.output)
+    say(session.lifecycle.up(wanted, chosen.name, chosen.there, line))
+    if is_first:
+        say(LOOK_HINT.format(session.meshes.current))
+
+
+def _down(session: Session, chosen: argparse.Namespace) -> None:
+    lifecycle = session.lifecycle
+    left = session.jobs.without(session.meshes.everything())
+    doomed = [name for name in left if chosen.all or name == chosen.name]
+    for name in doomed:
+        say(lifecycle.give_back(name))
+    if chosen.all:
+        if (meshes := lifecycle.every_mesh()) or not doomed:
+            say(lifecycle.down(meshes))
+    elif not doomed:
+        say(lifecycle.down([lifecycle.whole_mesh(chosen.name)]))
+
+
+def _heal(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.control.whole(session.meshes.pick(chosen.name))
+    say(session.lifecycle.heal(mesh, shrink=chosen.shrink))
+
+
+def _restart(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.meshes.pick(chosen.name)
+    ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
+    say(session.lifecycle.restart(mesh, ranks))
+
+
+UP: Final = Command(_UP, _up, (
+    ("up --gpus 4", "start four ranks on this machine, as mesh0; also up 4"),
+    ("    --name MESH", "choose the name"),
+    ("    --device cpu", "ranks see no GPU; cuda: each has one of its own"),
+    ("    replicas=2 gpus=4", "any axes, the first one outermost"),
+    ("    --replace", "end the mesh that is up, and start this one in its place"),
+    ("    --new", "start this one beside the mesh that is up"),
+    ("up --on ssh:node1,node2 --gpus 8", "start eight ranks on each of these hosts"),
+    ("    --python PATH", "of the hosts; -- OPTIONS: of ssh"),
+    ("up --on slurm --hosts 4 --gpus 8", "the same on hosts from the queue"),
+    ("    --time 4:00:00 --partition h100", "--account --qos --python; -- OPTIONS: of sbatch"),
+    ("up --on k8s --hosts 4 --gpus 8", "pods, with --namespace ml --image IMAGE"),
+    ("up --on ray --hosts 4 --gpus 8", "hosts of a Ray cluster that runs; --address HOST:PORT"),
+    ("up --on processes --hosts 2 --gpus 4", "several hosts, played by processes of this machine"),
+    ("up --on NAME", "a profile: its options are in ~/.config/monarch_nb/profiles.toml"),
+))  # fmt: skip
+DOWN: Final = Command(_DOWN, _down, (
+    ("down [MESH] [--all]", "stop a mesh, or all, and give its hosts back"),
+))  # fmt: skip
+HEAL: Final = Command(_HEAL, _heal, (
+    ("heal [MESH] [--shrink]", "start lost ranks again; --shrink: go on without them"),
+))  # fmt: skip
+RESTART: Final = Command(_RESTART, _restart, (
+    ("restart [RANKS] [--name MESH]", "end these ranks, or all, and start them again"),
+))  # fmt: skip

@@ -1,0 +1,160 @@
+"""The options that say where ranks run: `--on ENGINE`, what each engine takes, profiles.
+
+Rule of the file: text in, `Wanted` out. What stands behind `--` goes to the engine as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from monarch_nb.control.engines import ENGINES, Engine, Wanted
+from monarch_nb.notebook import options
+from monarch_nb.notebook.errors import MagicError
+from monarch_nb.notebook.jobs import profiles
+from monarch_nb.notebook.lifecycle import MAX_RANKS
+from monarch_nb.notebook.options import Parser
+
+_OF_ENGINES: Final = tuple(
+    dict.fromkeys(option for engine in ENGINES.values() for option in engine.options)
+)
+_OF_PROFILES: Final = ("on", "hosts", "gpus", "device", *_OF_ENGINES)
+
+
+class WhereParser(Parser):
+    """Reads a profile in the place of its options, and keeps what is behind `--`."""
+
+    def __init__(self, command: str, example: str) -> None:
+        super().__init__(command, example)
+        self.add_argument("--on", metavar="ENGINE")
+        self.add_argument("--hosts", type=options.count)
+        self.add_argument("--gpus", type=options.count)
+        self.add_argument("--device", type=options.device, default="auto")
+        for option in _OF_ENGINES:
+            self.add_argument(f"--{option}")
+
+    def own(self, words: list[str]) -> list[str]:
+        return _cut(words)[0]
+
+    def parse_args(self, words: list[str]) -> argparse.Namespace:
+        typed, behind = _cut(words)
+        chosen: argparse.Namespace = super().parse_args(typed)
+        if chosen.on is not None and _engine(chosen.on) is None:
+            theirs, theirs_behind = _cut(self._profile(chosen))
+            engine = super().parse_args(theirs).on
+            chosen = super().parse_args([*theirs, *typed])
+            chosen.on = engine
+            behind = [*theirs_behind, *behind]
+        chosen.words = tuple(behind)
+        return chosen
+
+    def _profile(self, chosen: argparse.Namespace) -> list[str]:
+        # as words, without what was typed in another form
+        try:
+            words = profiles.words_of(chosen.on)
+        except KeyError:
+            raise MagicError(_unknown(chosen.on)) from None
+        known = [f"--{each}" for each in _OF_PROFILES]
+        for word in _cut(words)[0]:
+            option = word.partition("=")[0]
+            if option not in known:
+                close = difflib.get_close_matches(option, known, 1)
+                hint = f"; did you mean {close[0][2:]}?" if close else ""
+                where = f"profile {chosen.on!r} of {profiles.file()}"
+                raise MagicError(f"{where} has the unknown option {option[2:]}{hint}")
+        has_ranks = bool(getattr(chosen, "axes", None))
+        return [each for each in words if not (has_ranks and each.startswith("--gpus="))]
+
+
+def sizes(parser: Parser, given: Iterable[tuple[str, int]], gpus: int | None) -> dict[str, int]:
+    """Return the axes, in the order in which they are to be; of `--gpus` last."""
+    found: dict[str, int] = {}
+    for label, size in [*given, *([] if gpus is None else [("gpus", gpus)])]:
+        if label in found:
+            parser.error(f"{label} is given twice")
+        found[label] = size
+    return found
+
+
+def wanted(
+    parser: Parser, chosen: argparse.Namespace, axes: dict[str, int]
+) -> tuple[Wanted | None, dict[str, int]]:
+    """Return the hosts to ask for, None for this machine; and the axes of each host."""
+    given = {name: value for name in _OF_ENGINES if (value := getattr(chosen, name)) is not None}
+    if chosen.on is None:
+        beside = ["--hosts"] if chosen.hosts is not None else [f"--{name}" for name in given]
+        if beside or chosen.words:
+            parser.error(f"takes {beside[0] if beside else '--'} with --on ENGINE only")
+        _check_count(parser, axes, 1, MAX_RANKS)
+        return None, axes
+    word, _, places = chosen.on.partition(":")
+    engine = _engine(chosen.on)
+    if engine is None:  # of a profile
+        raise MagicError(_unknown(word))
+    names = tuple(filter(None, places.split(",")))
+    per_host = {label: size for label, size in axes.items() if label != "hosts"}
+    hosts = _hosts(engine, word, names, chosen.hosts, axes.get("hosts"))
+    _check(engine, word, chosen, given)
+    _check_count(parser, per_host, hosts, MAX_RANKS if engine.is_here else options.MAX_RANK)
+    gpus = 0 if chosen.device == "cpu" else math.prod(per_host.values())
+    return Wanted(word, names, hosts, gpus, tuple(given.items()), chosen.words), per_host
+
+
+def _hosts(engine: Engine, word: str, names: Sequence[str], *counts: int | None) -> int:
+    told = [each for each in counts if each is not None]
+    if engine.has_places:
+        if not names:
+            raise MagicError(f"--on {word} needs the names of hosts. Type: {engine.example}")
+        told.append(len(names))
+    elif names:
+        raise MagicError(f"--on {word} chooses its hosts itself. Type: {engine.example}")
+    if len(set(told)) > 1:
+        raise MagicError(f"How many hosts? Both {told[0]} and {told[-1]} were asked for")
+    return told[0] if told else 1
+
+
+def _check(engine: Engine, word: str, chosen: argparse.Namespace, given: Iterable[str]) -> None:
+    foreign = [name for name in given if name not in engine.options]
+    if foreign:
+        of = ", ".join(each for each, other in ENGINES.items() if foreign[0] in other.options)
+        raise MagicError(f"--{foreign[0]} is an option of {of}, not of {word}")
+    missing = [name for name in engine.required if name not in given]
+    if missing:
+        raise MagicError(f"--on {word} needs --{missing[0]}. Type: {engine.example}")
+    if chosen.words and not engine.words:
+        raise MagicError(f"--on {word} takes nothing behind --, which was {chosen.words[0]!r}")
+    if chosen.device == "cuda" and not engine.is_here:
+        raise MagicError(
+            "--device cuda is for ranks of this machine: on other hosts each rank sees all GPUs, "
+            "and has its own as `device`"
+        )
+
+
+def _check_count(parser: Parser, axes: dict[str, int], hosts: int, limit: int) -> None:
+    if not axes:
+        parser.error("needs to know how many ranks" + (" each host has" if hosts > 1 else ""))
+    if (ranks := math.prod(axes.values()) * hosts) > limit:
+        parser.error(f"starts {limit} ranks at most, not {ranks}")
+
+
+def _engine(on: str) -> Engine | None:
+    return ENGINES.get(on.partition(":")[0])
+
+
+def _unknown(word: str) -> str:
+    own = profiles.names()
+    close = difflib.get_close_matches(word, [*ENGINES, *own], 1)
+    hint = f"Did you mean {close[0]}? " if close else ""
+    kept = ", ".join(own) if own else "none"
+    return (
+        f"There is no engine or profile {word!r}. {hint}Engines: {', '.join(ENGINES)}; "
+        f"profiles of {profiles.file()}: {kept}"
+    )
+
+
+def _cut(words: list[str]) -> tuple[list[str], list[str]]:
+    place = words.index("--") if "--" in words else len(words)
+    return words[:place], words[place + 1 :]
