@@ -122,7 +122,7 @@ class DefaultGroup:
         with self._lock:  # an actor and a cell may ask at once
             if world.default_pg is None:
                 make: Init = c10d.load(c10d.HOME).init_process_group.__wrapped__
-                make(backend(), timeout=TIMEOUT)
+                _attempt(make, backend(), timeout=TIMEOUT)
                 self._made = world.default_pg
             assert world.default_pg is not None
             return world.default_pg
@@ -143,9 +143,21 @@ class DefaultGroup:
                     c10d.drop_default(c10d.load(c10d.HOME))
                 elif default is not None and self._groups.is_of_cells:
                     raise ValueError(_TWICE)
-                return init(*args, **options)
+                return _attempt(init, *args, **options)
 
         return init_process_group
+
+
+def _attempt(init: Init, *args: object, **options: object) -> object:
+    # PyTorch counts a group before it is made, and ranks that count differently never find each
+    # other again: one that fails, or is interrupted wherever it is, is not counted
+    try:
+        return init(*args, **options)
+    except BaseException:
+        world = c10d.world()
+        if world.default_pg is None:
+            world.group_count = 0
+        raise
 
 
 class AxisGroups:

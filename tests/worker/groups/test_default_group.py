@@ -86,6 +86,26 @@ def test_a_cell_needs_no_boilerplate(four, what, tmp_path):
     ok(four, HEAD + code)
 
 
+INTERRUPTED_BEFORE_IT_WAITS = """
+from monarch_nb.worker.groups.meeting.keys import Keys
+ask = Keys.missing
+def interrupted(*args):
+    Keys.missing = ask
+    raise KeyboardInterrupt
+Keys.missing = interrupted
+dist.init_process_group("gloo")
+"""
+
+
+@pytest.mark.parametrize("by", ["dist.init_process_group('gloo')", "dist.barrier()"])
+def test_an_init_that_is_interrupted_before_it_waits_is_as_none(mesh, by):
+    two = mesh(2)
+    run = two.start(HEAD + INTERRUPTED_BEFORE_IT_WAITS, gpus=0)
+    assert run.wait(WITHIN_S), run
+    assert run.outcomes[0].status != "ok"
+    ok(two, HEAD + f"{by}; x = torch.ones(1); dist.all_reduce(x); assert x.item() == 2")
+
+
 def test_who_only_asks_waits_for_nobody(four):
     ok(four, HEAD + "assert (dist.get_rank(), dist.get_world_size()) == (3, 4)", gpus=3)
     ok(four, HEAD + "assert not dist.is_initialized()")

@@ -90,11 +90,7 @@ def _meet_by_mesh(groups: ProcessGroups, url: str, timeout: dt.timedelta) -> Ite
     keys, place.group = _next(groups.keys(place), "group", place.group)
     limit_s, place.limit_s = min(timeout.total_seconds(), place.limit_s), float("inf")
     ranks = list(range(size))
-    try:
-        _wait_for_peers(groups, keys, place, rank, ranks, limit_s, INIT)
-    except BaseException:
-        _forget_the_group()
-        raise
+    _wait_for_peers(groups, keys, place, rank, ranks, limit_s, INIT)
     yield _store(groups, keys, place, ranks, timeout), rank, size
     raise RuntimeError(
         "a process group over the mesh's store cannot be re-made in place; init it again"
@@ -162,12 +158,6 @@ def _wait_for_peers(
     keys.put({_MET: b""})
     place.processes.update(peers)
     groups.deaths.watch(peers.values())
-
-
-def _forget_the_group() -> None:
-    world = c10d.world()
-    if world.default_pg is None:
-        world.group_count = 0
 
 
 class _Meeting:
