@@ -219,6 +219,9 @@ def failures() -> Iterator[Failures]:
     found = Failures()
     monarch_nb.unhandled_fault_hook = found.append
     yield found
+    if (running := running_client()) is not None:
+        # a call that has raised may have been woken before the root is told
+        running.proc.links.loop.call(lambda: None)
     del monarch_nb.unhandled_fault_hook
 
 
