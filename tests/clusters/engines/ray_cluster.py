@@ -28,6 +28,10 @@ _NO_SPARE_WORKERS = {
 }
 
 
+class TooBusyError(Exception):
+    """Ray waits 30 s for a part of itself, and no setting says more."""
+
+
 class RayCluster:
     """`env` is for programs that are to find it. Also a context manager, which ends all of it."""
 
@@ -78,6 +82,8 @@ class RayCluster:
 
 def _is_up(node: subprocess.Popen, log: Path) -> bool:
     text = log.read_text()
+    if "timed out during startup" in text:
+        raise TooBusyError("Ray has given up its start, as the machine is too busy")
     if node.poll() is not None:
         raise RuntimeError(f"ray start ended with {node.returncode}:\n{text[-2000:]}")
     return "Ray runtime started" in text
