@@ -109,7 +109,7 @@ class SSHJob(JobTrait):
             raise LaunchError("there is no ssh here: install the OpenSSH client")
         for name, names in self._meshes.items():
             hosts = self._log_in(program, names)
-            used = hosts[: len(hosts) - self._spares[name]]
+            used = hosts[: len(hosts) - self._spares.get(name, 0)]
             again = functools.partial(self._log_in_again, program)
             client().replace_from(HostGroup(list(hosts), hosts[len(used) :], again))
             shape = Extent(["hosts"], [len(used)]).region.as_shape()
@@ -153,7 +153,7 @@ class SSHJob(JobTrait):
         self._job_hosts.clear()
 
     def _load_fields(self, fields: dict[str, Any]) -> None:
-        super()._load_fields(fields)
+        super()._load_fields({"_spares": {}, **fields})
         self._job_logins, self._job_hosts = {}, {}
 
 

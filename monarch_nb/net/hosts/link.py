@@ -226,9 +226,8 @@ class Link:
             self._outgoing.acknowledge(has_come)
             self._push()
         if kind == _LEAVES:
-            self.lose(
-                body[_HEADER.size : _HEADER.size + _LONGEST_WHY].decode(errors="replace") or LEFT
-            )
+            why = body[_HEADER.size :][:_LONGEST_WHY].decode(errors="replace")
+            self.lose(why or LEFT)
         elif kind == _DATA and self._incoming.take(number, len(body)):
             self._hand_on(body)
             if self._incoming.is_to_be_told:
