@@ -146,7 +146,7 @@ class SSHJob(JobTrait):
             raise LaunchError("there is no ssh here: install the OpenSSH client")
         try:
             for name, names in self._meshes.items():
-                self._job_hosts[name] = self._hosts_of(program, names, self._spares[name])
+                self._job_hosts[name] = self._hosts_of(program, names, self._spares.get(name, 0))
         except BaseException:  # the stop button too
             self._kill()
             raise
@@ -193,7 +193,7 @@ class SSHJob(JobTrait):
         self._job_hosts.clear()
 
     def _load_fields(self, fields: dict[str, Any]) -> None:
-        super()._load_fields(fields)
+        super()._load_fields({"_spares": {}, **fields})
         self._job_logins, self._job_hosts = {}, {}
 
 

@@ -206,7 +206,8 @@ class MeshView:
     def _place_of(self, rank: int, process: int) -> Place:
         # kept once its agent has told the pid: `state.pids` may have that of the life before
         sources, state = self._sources, self.state
-        sources.hosts.use([state.agents[rank]])  # it may have moved just now
+        if process >> HOST_SHIFT not in sources.hosts.places:  # it has moved just now
+            sources.hosts.use(state.agents)
         coords, host = self._coords[rank], sources.hosts.places[process >> HOST_SHIFT]
         if (pid := sources.pids.get(process)) is None:
             return coords, state.pids.get(rank), host
