@@ -73,16 +73,24 @@ def _class(wanted: Wanted, module: str, name: str) -> Any:
 
 
 def _processes(name: str, wanted: Wanted) -> JobTrait:
-    job: JobTrait = _class(wanted, "processes", "ProcessJob")({name: wanted.hosts})
+    spares = _spares(dict(wanted.options))
+    job: JobTrait = _class(wanted, "processes", "ProcessJob")({name: wanted.hosts}, spares=spares)
     return job
 
 
 def _ssh(name: str, wanted: Wanted) -> JobTrait:
     options = dict(wanted.options)
     job = _class(wanted, "ssh", "SSHJob")(options.get("python", "python3"), wanted.words)
-    job.add_mesh(name, list(wanted.places))
+    job.add_mesh(name, list(wanted.places), spares=_spares(options))
     made: JobTrait = job
     return made
+
+
+def _spares(options: Mapping[str, str]) -> int:
+    given = options.get("spares", "0")
+    if not given.isdecimal():
+        raise ValueError(f"--spares {given}: how many hosts are to hold no ranks, as 1")
+    return int(given)
 
 
 def _slurm(name: str, wanted: Wanted) -> JobTrait:
@@ -119,11 +127,16 @@ def _renamed(wanted: Wanted, names: Mapping[str, str]) -> dict[str, str]:
 
 
 ENGINES: Final[dict[str, Engine]] = {
-    "processes": Engine(_processes, "%mesh up --on processes --hosts 2 --gpus 4", is_here=True),
+    "processes": Engine(
+        _processes,
+        "%mesh up --on processes --hosts 2 --gpus 4",
+        options=("spares",),
+        is_here=True,
+    ),
     "ssh": Engine(
         _ssh,
         "%mesh up --on ssh:node1,node2 --gpus 8",
-        options=("python",),
+        options=("python", "spares"),
         words="options of ssh",
         has_places=True,
     ),

@@ -90,6 +90,7 @@ UP: Final = Command(_UP, _up, (
     ("    --new", "start this one beside the mesh that is up"),
     ("up --on ssh:node1,node2 --gpus 8", "start eight ranks on each of these hosts"),
     ("    --python PATH", "of the hosts; -- OPTIONS: of ssh"),
+    ("    --spares 1", "the last one holds no ranks until %mesh heal needs it"),
     ("up --on slurm --hosts 4 --gpus 8", "the same on hosts from the queue"),
     ("    --time 4:00:00 --partition h100", "--account --qos --python; -- OPTIONS: of sbatch"),
     ("up --on k8s --hosts 4 --gpus 8", "pods, with --namespace ml --image IMAGE"),

@@ -52,6 +52,8 @@ def refused(line):
      {"gpus": 4, "replicas": 2},
      Wanted("slurm", (), 4, 8, (("time", "4:00:00"), ("account", "A")), ("--constraint=ib",))),
     ("--on slurm 4 --device cpu", {"gpus": 4}, Wanted("slurm", (), 1, 0)),
+    ("--on ssh:a,b --spares 1 2", {"gpus": 2},
+     Wanted("ssh", ("a", "b"), 2, 2, (("spares", "1"),))),
     ("--on k8s --namespace ml --image IMG 1", {"gpus": 1},
      Wanted("k8s", (), 1, 1, (("namespace", "ml"), ("image", "IMG")))),
     ("hosts=2 gpus=2", {"hosts": 2, "gpus": 2}, None),
@@ -69,6 +71,7 @@ def test_what_is_asked_for(line, sizes, wanted):
     ("--on ssh:a,b --hosts 3 4", "How many hosts? Both 3 and 2 were asked for"),
     ("--on slurm --hosts 2 hosts=3 4", "How many hosts? Both 2 and 3 were asked for"),
     ("--on ray --time 3 4", "--time is an option of slurm, not of ray"),
+    ("--on slurm --spares 1 4", "--spares is an option of processes, ssh, not of slurm"),
     ("--on ssh:a --image X 4", "--image is an option of k8s, not of ssh"),
     ("--on k8s --namespace ml 4", "--on k8s needs --image. Type: %mesh up --on k8s"),
     ("--on ray 4 -- --x", "--on ray takes nothing behind --, which was '--x'"),
@@ -191,6 +194,16 @@ def test_jobs_that_need_nothing_more():
         f"-F config {node} '/opt/py -P -m monarch_nb.host.join --index {index}'"
         for index, node in enumerate(["node1", "node2"])
     ]
+
+
+def test_spares_are_beside_the_hosts_of_the_mesh():
+    job = made("--on processes --hosts 1 --spares 1 2")
+    assert job.state(cached_path=None).mesh0.sizes == {"hosts": 1}
+    job.kill()
+    with pytest.raises(ValueError, match="spares=2 of 2 hosts"):
+        made("--on ssh:a,b --spares 2 4")
+    with pytest.raises(ValueError, match="--spares one: how many hosts"):
+        made("--on ssh:a,b --spares one 4")
 
 
 @pytest.mark.parametrize(
