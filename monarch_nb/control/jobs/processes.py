@@ -126,7 +126,7 @@ class ProcessJob(JobTrait):
 
     def _load_fields(self, fields: dict[str, Any]) -> None:
         workers = fields.pop("_workers")
-        super()._load_fields({"_spares": 0, **fields})
+        super()._load_fields({**fields, "_spares": fields.get("_spares", 0)})
         self._workers = {name: [Worker(*each) for each in some] for name, some in workers.items()}
         self._job_attached = {}
 

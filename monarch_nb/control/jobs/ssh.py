@@ -193,7 +193,7 @@ class SSHJob(JobTrait):
         self._job_hosts.clear()
 
     def _load_fields(self, fields: dict[str, Any]) -> None:
-        super()._load_fields({"_spares": {}, **fields})
+        super()._load_fields({**fields, "_spares": fields.get("_spares", {})})
         self._job_logins, self._job_hosts = {}, {}
 
 

@@ -39,7 +39,8 @@ class Controller:
     def new_port(self):
         return 256 + len(self.asked)
 
-    def control(self, process, message, *, reply):
+    def control_all(self, processes, message, *, reply):
+        [process] = processes
         self.asked.append((process, codec.verb_of(type(message)), message.filename))
         if message.filename in self.texts:
             header = (frames.CONTROL, 0, 0, 0, 0, reply, process, 0)
