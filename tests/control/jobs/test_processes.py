@@ -103,7 +103,7 @@ def test_it_tells_how_many_of_its_hosts_are_alive():
     assert job.status().reason == "its hosts have ended"
     job.kill()
     assert job.status().reason == NOT_APPLIED
-    sweep_all()  # of the killed hosts
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in (first, second)))
 
 
 def test_what_cannot_be_is_refused():
