@@ -40,6 +40,7 @@ _STATUS = (
     "rdma",
     "beside",
     "peak",
+    "remote_",
     "tensor_step",
     "tensor_matmul",
 )  # what only we have
@@ -52,8 +53,8 @@ RAW = System(
     "raw",
     "raw",
     None,
-    skips=("cell_first",),
-    only=("call", "flight", "cast_", "cell", "array_", "rdma", "spawn_", "kill"),
+    skips=("cell_first", "remote_cast"),
+    only=("call", "flight", "cast_", "cell", "array_", "rdma", "remote_", "spawn_", "kill"),
 )
 
 _PEERS = (
