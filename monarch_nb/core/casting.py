@@ -19,6 +19,7 @@ from monarch_nb.core.wire.frames import HEADER, HOST_SHIFT, Buffer
 from monarch_nb.errors import RemoteProtocolError
 
 MOST_RECEIVERS: Final = 1 << 20
+_RANKS: Final = 1 << 32  # what a header can say
 _COUNT: Final = struct.Struct("<I")
 _RUN: Final = struct.Struct("<QII")
 
@@ -34,6 +35,10 @@ class Run(NamedTuple):
     @property
     def host(self) -> int:
         return self.process >> HOST_SHIFT
+
+    @property
+    def crosses_hosts(self) -> bool:
+        return (self.process + self.size - 1) >> HOST_SHIFT != self.host
 
     def members(self) -> Iterator[tuple[int, int]]:
         """Iterate over its processes and their ranks."""
@@ -69,7 +74,7 @@ def by_host(runs: Iterable[Run]) -> Mapping[int, list[Run]]:
     """Return the runs of each host. A run lies on one host, as its ids begin with the host's."""
     found: dict[int, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.process >> HOST_SHIFT, []).append(run)
+        found.setdefault(run.host, []).append(run)
     return found
 
 
@@ -90,6 +95,8 @@ def unpack_runs(data: memoryview) -> tuple[list[Run], memoryview]:
     runs = [Run(*each) for each in _RUN.iter_unpack(data[_COUNT.size : end])]
     if sum(run.size for run in runs) > MOST_RECEIVERS:
         raise RemoteProtocolError("a cast to more processes than there can be")
+    if any(run.rank + run.size > _RANKS or run.crosses_hosts for run in runs):
+        raise RemoteProtocolError("a run of processes that cannot be")
     return runs, data[end:]
 
 
@@ -102,7 +109,6 @@ class Cast(NamedTuple):
     def pack(self, source: int) -> list[Buffer]:
         """Return it as a message to a gateway."""
         inner, *buffers = self.bodies
-        inner = bytes(inner)
         header = HEADER.pack(frames.CAST, 0, len(buffers), 0, 0, frames.CONTROL_PORT, source, 0)
         return [b"".join((header, pack_runs(self.runs), inner)), *buffers]
 

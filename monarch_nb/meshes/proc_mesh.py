@@ -599,3 +599,8 @@ def this_proc() -> ProcMesh:
     """Return the calling process, as a mesh of one; actors spawned on it live beside you."""
     found: ProcMesh = current.runtime().root.proc_mesh
     return found
+
+
+def mesh_of_hosts(agents: Sequence[int]) -> HostMesh:
+    """Return the host mesh of these agents, on the axis `hosts`."""
+    return HostMesh(HostsState(list(agents)), Extent(["hosts"], [len(agents)]).region.as_shape())

@@ -244,13 +244,13 @@ class Proc:
     def _on_fold(self, message: Message) -> None:
         port, groups = reply_folding.unfold(message.payload)
         for kind, tag, runs, payload in groups:
-            waiter = self.waiting.get(port)
-            if waiter is not None and not self._cut_off:
-                same = Message((kind, 0, 0, 0, tag, port, message.source, 0), payload)
-                if waiter.deliver_equal(same, runs):
+            same = Message((kind, 0, 0, 0, tag, port, message.source, 0), payload)
+            for run in runs:
+                waiter = None if self._cut_off else self.waiting.get(port)
+                if waiter is not None and waiter.deliver_equal(same, run):
                     continue
-            for process, rank in (each for run in runs for each in run.members()):
-                self.deliver(Message((kind, 0, 0, rank, tag, port, process, 0), payload))
+                for process, rank in run.members():
+                    self.deliver(Message((kind, 0, 0, rank, tag, port, process, 0), payload))
 
     def _send_large(
         self,
@@ -425,8 +425,8 @@ class Waiter:
     def deliver(self, message: Message) -> None:
         raise NotImplementedError
 
-    def deliver_equal(self, message: Message, runs: Sequence[Run]) -> bool:  # noqa: ARG002
-        """Take the same answer of many; False: each has to be delivered by itself."""
+    def deliver_equal(self, message: Message, run: Run) -> bool:  # noqa: ARG002
+        """Take the same answer of all of a run; False: each has to be delivered by itself."""
         return False
 
     def wait_for_people(self) -> Wait | None:

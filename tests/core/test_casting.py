@@ -65,8 +65,14 @@ def test_each_gets_the_message_with_its_rank():
         pack_runs([Run(1, 0, 1)])[:-1],
         pack_runs([Run(1, 0, MOST_RECEIVERS + 1)]) + call(b""),
         pack_runs([Run(1, 0, 1)]) + call(b"")[:-1],
+        pack_runs([Run(1, (1 << 32) - 1, 2)]) + call(b""),
+        pack_runs([Run((1 << HOST_SHIFT) - 1, 0, 2)]) + call(b""),
+        pack_runs([Run(1 << HOST_SHIFT, 0, 0)]) + call(b""),
     ],
-    ids=["nothing", "no count", "half a run", "too many", "half a header"],
+    ids=[
+        *("nothing", "no count", "half a run", "too many", "half a header"),
+        *("no such rank", "on two hosts", "nobody"),
+    ],
 )
 def test_what_is_no_cast_is_refused(nonsense):
     with pytest.raises(RemoteProtocolError):

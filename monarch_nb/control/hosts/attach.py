@@ -19,13 +19,12 @@ from monarch_nb.control.client import client, running_client
 from monarch_nb.control.faults import exit_when_told
 from monarch_nb.control.hosts.addresses import WorkerAddress
 from monarch_nb.control.hosts.replacements import check_spares
-from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.hosts import Join, Joined
 from monarch_nb.host.interfaces import interface_of
 from monarch_nb.host.member import HostMember
 from monarch_nb.host.versions import versions, why_unfit
-from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
+from monarch_nb.meshes.proc_mesh import HostMesh, mesh_of_hosts
 from monarch_nb.net import keys, wire
 from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.joining import AllowList, Answer, JoinServer
@@ -179,8 +178,7 @@ def attach_to_workers(
         wire.check_address(address)
     check_spares(spares, len(addresses))
     hosts = client().attach_hosts(addresses, keys.identity(folder), spares)
-    used = [wire.agent_id(host) for host in hosts[: len(hosts) - spares]]
-    return HostMesh(HostsState(used), Extent(["hosts"], [len(used)]).region.as_shape())
+    return mesh_of_hosts([wire.agent_id(host) for host in hosts[: len(hosts) - spares]])
 
 
 def attach(addr: str) -> HostMesh:

@@ -35,10 +35,9 @@ from monarch_nb.control.jobs.pods import (
     why_ended,
 )
 from monarch_nb.control.jobs.status import JobStatus, Stage
-from monarch_nb.core.shape.extent import Extent
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import last_lines
-from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
+from monarch_nb.meshes.proc_mesh import HostMesh, mesh_of_hosts
 from monarch_nb.net import wire
 from monarch_nb.net.hosts.joining import Ticket
 
@@ -261,8 +260,7 @@ class KubernetesJob(JobTrait):
         self._job_running.append(running)
         line = _for_pods(ticket, self._address)._replace(env=self._env).to_line().decode()
         running.start(self._secret(mesh, line), self._manifest(mesh))
-        state = HostsState([wire.agent_id(host) for host in hosts])
-        self._job_hosts[mesh] = HostMesh(state, Extent(["hosts"], [count]).region.as_shape())
+        self._job_hosts[mesh] = mesh_of_hosts([wire.agent_id(host) for host in hosts])
 
     def _state(self) -> JobState:
         return JobState(self._job_hosts)

@@ -23,10 +23,9 @@ from typing import Any, Final
 from monarch_nb.control.client import Client, client
 from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
 from monarch_nb.control.jobs.status import JobStatus, Stage
-from monarch_nb.core.shape.extent import Extent
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import last_lines, read_last, with_us
-from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
+from monarch_nb.meshes.proc_mesh import HostMesh, mesh_of_hosts
 from monarch_nb.net import wire
 
 _END_S: Final = 6.0
@@ -145,8 +144,7 @@ class RayJob(JobTrait):
         controller.at_close.append(self._job_placed.remove)
         for name, count in self._meshes.items():
             some, hosts = hosts[:count], hosts[count:]
-            state = HostsState([wire.agent_id(host) for host in some])
-            self._job_hosts[name] = HostMesh(state, Extent(["hosts"], [count]).region.as_shape())
+            self._job_hosts[name] = mesh_of_hosts([wire.agent_id(host) for host in some])
 
     def _state(self) -> JobState:
         return JobState(self._job_hosts)

@@ -17,10 +17,9 @@ from monarch_nb.control.client import Client, client
 from monarch_nb.control.hosts.replacements import HostGroup, check_spares
 from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
 from monarch_nb.control.jobs.status import JobStatus, Stage
-from monarch_nb.core.shape.extent import Extent
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import read_last
-from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
+from monarch_nb.meshes.proc_mesh import HostMesh, mesh_of_hosts
 from monarch_nb.net import wire
 from monarch_nb.net.hosts.joining import Ticket
 
@@ -156,8 +155,7 @@ class SSHJob(JobTrait):
         used = hosts[: len(hosts) - spares]
         again = functools.partial(self._log_in_again, program)
         client().replace_from(HostGroup(list(hosts), hosts[len(used) :], again))
-        shape = Extent(["hosts"], [len(used)]).region.as_shape()
-        return HostMesh(HostsState([wire.agent_id(host) for host in used]), shape)
+        return mesh_of_hosts([wire.agent_id(host) for host in used])
 
     def _log_in(self, program: str, names: Sequence[str]) -> list[int]:
         controller = client()

@@ -184,12 +184,16 @@ class Gateway:
     def _tell(self, host: int, message: object) -> None:
         # to the gateway of a host, by the way over which both are introduced
         own, there = wire.gateway_id(self.host), wire.gateway_id(host)
-        header = frames.HEADER.pack(frames.CONTROL, 0, 0, 0, 0, frames.CONTROL_PORT, own, 0)
-        cut = list(pieces.cut(own, there, [header + codec.encode(message)]))
+        cut = list(pieces.cut(own, there, [self._control(message)]))
         if (controller := self._routes.controller) is not None:
             controller.send((own, there), cut)
         else:
             self._routes.send(host, (own, there), cut)
+
+    def _control(self, message: object) -> bytes:
+        own = wire.gateway_id(self.host)
+        header = frames.HEADER.pack(frames.CONTROL, 0, 0, 0, 0, frames.CONTROL_PORT, own, 0)
+        return header + codec.encode(message)
 
     def _tell_all(self, told: Told) -> None:
         for host, message in told:
@@ -272,10 +276,7 @@ class Gateway:
             self.cast(source, cast._replace(runs=away))
 
     def _watch(self, process: int) -> None:
-        own = wire.gateway_id(self.host)
-        header = frames.HEADER.pack(frames.CONTROL, 0, 0, 0, 0, frames.CONTROL_PORT, own, 0)
-        watch = codec.encode(Watch([process]))
-        self._local.deliver(wire.agent_id(self.host), [header + watch])
+        self._local.deliver(wire.agent_id(self.host), [self._control(Watch([process]))])
 
     # what links tell: the loop's thread
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from monarch_nb.core.casting import Run
@@ -248,13 +248,13 @@ class GatherCall(_Pending[Any]):
             self._answers[message.rank] = message
             self._count_down(1)
 
-    def deliver_equal(self, message: Message, runs: Sequence[Run]) -> bool:
-        answers = self._answers
-        if message.kind not in self.counted_kinds or not all(_are_missing(answers, runs)):
+    def deliver_equal(self, message: Message, run: Run) -> bool:
+        places = slice(run.rank, run.rank + run.size)
+        are_missing = self._answers[places].count(None) == run.size
+        if message.kind not in self.counted_kinds or not are_missing:
             return False
-        for _, rank, size in runs:
-            answers[rank : rank + size] = [message] * size
-        self._count_down(sum(run.size for run in runs))
+        self._answers[places] = [message] * run.size
+        self._count_down(run.size)
         return True
 
     def _count_down(self, answers: int) -> None:
@@ -296,12 +296,6 @@ class GatherCall(_Pending[Any]):
                 with contextlib.suppress(Exception):
                     found[rank] = self._proc.decode(answer)
         return found
-
-
-def _are_missing(answers: Sequence[Message | None], runs: Sequence[Run]) -> Iterator[bool]:
-    for run in runs:
-        there = answers[run.rank : run.rank + run.size]
-        yield len(there) == run.size == there.count(None)
 
 
 class _StreamItem(Future[R]):

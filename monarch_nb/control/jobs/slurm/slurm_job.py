@@ -24,9 +24,8 @@ from monarch_nb.control.jobs.slurm.batch_script import (
 from monarch_nb.control.jobs.slurm.folder import JobFolder
 from monarch_nb.control.jobs.slurm.submission import start, submit
 from monarch_nb.control.jobs.status import JobStatus
-from monarch_nb.core.shape.extent import Extent
 from monarch_nb.errors import LaunchError
-from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
+from monarch_nb.meshes.proc_mesh import HostMesh, mesh_of_hosts
 from monarch_nb.net import wire
 
 _END_S: Final = 6.0
@@ -235,8 +234,7 @@ class SlurmJob(JobTrait):
         rest = list(hosts)
         for name, count in self._meshes.items():
             mine, rest = rest[:count], rest[count:]
-            shape = Extent(["hosts"], [count]).region.as_shape()
-            yield name, HostMesh(HostsState([wire.agent_id(host) for host in mine]), shape)
+            yield name, mesh_of_hosts([wire.agent_id(host) for host in mine])
 
     def _launch(self) -> Launched:
         folder = self._job_folder
