@@ -29,7 +29,7 @@ class Wanted(NamedTuple):
     """GPUs of each host that ranks are to use."""
     options: tuple[tuple[str, str], ...] = ()
     words: tuple[str, ...] = ()
-    """What goes to the engine as it is."""
+    """Options that go to the engine as they are typed, behind `--`."""
 
     def typed(self) -> str:
         """Return what asks for these hosts: `--on slurm --hosts 4 --time 4:00:00`."""

@@ -91,7 +91,7 @@ class ReplyFolder:
 
 
 class _Asked:
-    """What one process has asked, and what is held of the answers to it."""
+    """The casts of one process, and the answers to them that are held."""
 
     def __init__(self, own: int) -> None:
         self._own = own

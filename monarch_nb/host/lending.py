@@ -12,8 +12,8 @@ from monarch_nb.data.shared import Arena
 
 
 class Lending:
-    """What the gateway lends: a `Lender`. `limit_bytes` of all together; `threshold_bytes`: smaller
-    buffers travel in their messages."""
+    """Lends memory for the gateway, as its `Lender`. `limit_bytes`: of all together;
+    `threshold_bytes`: smaller buffers travel in their messages."""
 
     def __init__(self, limit_bytes: int, threshold_bytes: int) -> None:
         self.threshold_bytes = threshold_bytes

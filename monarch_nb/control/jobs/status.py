@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Stage(enum.Enum):
-    """What has become of a job, in the order in which it happens."""
+    """The stages of a job, in the order in which it goes through them."""
 
     QUEUED = "queued"
     JOINING = "joining"

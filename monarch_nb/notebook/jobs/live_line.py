@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LiveLine:
-    """Of one cell. `step(kind, text)` changes what is said of the last step, or adds one."""
+    """The line of one cell. `step(kind, text)` changes what the last step says, or adds a step."""
 
     def __init__(self, output: CellOutput) -> None:
         self._output = output

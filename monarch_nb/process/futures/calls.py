@@ -231,7 +231,7 @@ class GatherCall(_Pending[Any]):
 
     __slots__ = ("_answers", "_found", "_missing")
     counted_kinds: ClassVar[tuple[int, ...]] = (REPLY,)
-    """Of answers that are no failure of it."""
+    """The kinds of messages that count as answers; another kind is a failure of the call."""
 
     def expect(self) -> None:
         self._missing = len(self.target.processes)
