@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from monarch_nb.core.wire.frames import is_gateway
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.hosts import Detour, Expect, HostGone, Meet
 from monarch_nb.errors import RemoteProtocolError
@@ -86,6 +87,8 @@ class DirectLinks:
         if link is None or controller is None:
             return
         for piece in link.drain(received):
+            if is_gateway(piece.source) and is_gateway(piece.port):
+                continue  # it was carried for others, who find another way
             controller.send((piece.source, piece.port), [pieces.again(piece)])
         self._routes.detour(host)
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from monarch_nb.core.casting import Cast, by_host
-from monarch_nb.core.reply_folding import HOLD_S, ReplyFolder
+from monarch_nb.core.reply_folding import HOLD_S, Leaving, ReplyFolder
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Buffer, Message
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.actors import Release
 from monarch_nb.core.wire.messages.agents import Exited, Watch
-from monarch_nb.core.wire.messages.hosts import Introduce
+from monarch_nb.core.wire.messages.hosts import GoUnder, Introduce, WayLost
 from monarch_nb.errors import BrokenError, RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
@@ -30,10 +30,15 @@ from monarch_nb.net.hosts.introductions import Introductions, Told
 from monarch_nb.net.hosts.link import Link, Timing
 from monarch_nb.net.hosts.listener import Listener
 from monarch_nb.net.hosts.routes import Routes
+from monarch_nb.net.hosts.tree.node import TreeNode
+from monarch_nb.net.hosts.tree.root import TreeRoot
 from monarch_nb.net.local import Lender, LocalProcesses
 from monarch_nb.net.loop import Loop
 from monarch_nb.net.stream_inbox import StreamInbox
 
+FAN_OUT: Final = 32
+"""Most hosts to which a host of the tree has links; the others are under these."""
+_LINGER_S: Final = 0.5
 _FORKED: Final = "this process was forked from a member of a mesh and cannot send"
 Take = Callable[[Sequence[Buffer]], None]
 OnLost = Callable[[int, str, float | None], None]
@@ -53,6 +58,7 @@ class Gateway:
         on_lost: is called once for each host that is lost.
         on_pulse: is called with a host, and for how long it has been silent, or None when it is
             heard again.
+        fan_out: of the tree below this host, if it is the controller's.
         lender: puts large values from other hosts where all processes of this one find them.
     """
 
@@ -67,6 +73,7 @@ class Gateway:
         on_pulse: Callable[[int, float | None], None] = ignore,
         here: Mapping[int, Take] | None = None,
         lender: Lender | None = None,
+        fan_out: int = FAN_OUT,
     ) -> None:
         self._run_dir = run_dir
         self.host = host
@@ -77,12 +84,14 @@ class Gateway:
         self._here = dict(here or {})
         self._malformed = 0
         self._joiner = pieces.Joiner()
-        self._folder = ReplyFolder(wire.gateway_id(host))
+        self._is_let_go_due = False
         self._inbox = self._new_inbox()
         self._local = LocalProcesses(run_dir, loop, lender, self._watch)
         self._routes = Routes(self._ask_for)
         self._introductions = Introductions()
         self._direct = DirectLinks(self._routes, timing, self._new_link, self._tell)
+        self._root = TreeRoot(host, fan_out, self._routes, self._tell, self._deliver)
+        self._folder, self._node = self._new_node()
         self._listeners: list[Listener] = []
         loop.every(timing.pulse_s / 2, self._tick)
 
@@ -115,6 +124,7 @@ class Gateway:
         """Be the controller of a host: connect to it at one of `dial`, or wait for it where there
         is none. Other hosts may reach it at one of `others`."""
         self._introductions.add(host, others)
+        self._root.add(host)
         self._routes.add(self._new_link(host, secret, self._timing, dial))
 
     def serve(
@@ -129,7 +139,7 @@ class Gateway:
         link = Link(controller, secret, self._loop, self._timing, self, dial, first)
         self._routes.serve(link)
 
-    def leave_controller(self, why: str, linger_s: float = 0.5) -> None:
+    def leave_controller(self, why: str, linger_s: float = _LINGER_S) -> None:
         """Tell the controller that this host leaves it, and why; to this host it is lost."""
         if (link := self._routes.controller) is not None:
             link.leave(linger_s, why)
@@ -142,10 +152,10 @@ class Gateway:
         self._malformed += self._inbox.malformed
         self._inbox.stop()  # nothing has failed, so what is there is ours no more
         self.host = host
-        self._folder = ReplyFolder(wire.gateway_id(host))
+        self._folder, self._node = self._new_node()
         self._inbox = self._new_inbox()
 
-    def close(self, linger_s: float = 0.5) -> None:
+    def close(self, linger_s: float = _LINGER_S) -> None:
         """Say to all that this host leaves, once what was sent is written. Any thread but the
         loop's."""
         self._loop.call(lambda: self._close(linger_s))
@@ -154,8 +164,9 @@ class Gateway:
             path.unlink(missing_ok=True)
 
     def _close(self, linger_s: float) -> None:
-        for link in self._routes.clear():
+        for link in self._root.furthest_first(self._routes.links):
             link.leave(linger_s)
+        self._routes.clear()
         self._local.drop()
         for each in self._listeners:
             each.stop()
@@ -178,7 +189,7 @@ class Gateway:
 
     def cast(self, source: int, cast: Cast) -> None:
         """Send a message to processes of other hosts, once to each host. Any thread."""
-        for host, runs in by_host(cast.runs).items():
+        for host, runs in self._root.cast(source, cast).items():
             self.send(source, wire.gateway_id(host), cast._replace(runs=runs).pack(source))
 
     def _tell(self, host: int, message: object) -> None:
@@ -222,16 +233,22 @@ class Gateway:
         if message.port >> frames.HOST_SHIFT == self.host:
             self._deliver(message.port, bodies)
         else:
-            was_holding = self._folder.is_holding
-            for source, leaving in self._folder.take(message.source, message.port, bodies):
-                self.send(source, message.port, leaving)
-            if self._folder.is_holding and not was_holding:
-                self._loop.after(HOLD_S, self._let_go)
+            leaving = self._folder.take(message.source, message.port, bodies)
+            self._send_all(message.port, leaving)
+
+    def _send_all(self, caller: int, leaving: Leaving) -> None:
+        for each in leaving:
+            is_folded = wire.gateway_id(self.host) == each.source
+            if not is_folded or not self._node.send_folded(caller, each):
+                self.send(each.source, caller, each.bodies)
+        if self._folder.is_holding and not self._is_let_go_due:
+            self._is_let_go_due = True
+            self._loop.after(HOLD_S, self._let_go)
 
     def _let_go(self) -> None:
+        self._is_let_go_due = False
         for caller, leaving in self._folder.let_go().items():
-            for source, bodies in leaving:
-                self.send(source, caller, bodies)
+            self._send_all(caller, leaving)
 
     def _deliver(self, process: int, message: Sequence[Buffer]) -> None:
         take = self._here.get(process)
@@ -245,22 +262,44 @@ class Gateway:
     def _told(self, message: Sequence[Buffer]) -> None:
         # by another gateway, the agent, or a process of this host
         for each in frames.open_frames(message):
-            if each.kind == frames.CAST:
-                self._spread(each.source, Cast.unpack(each.payload, each.buffers))
-                continue
-            body, host = codec.json_of(each.payload), each.source >> frames.HOST_SHIFT
-            match body.get("verb"):
-                case "introduce":
-                    wanted = codec.decode(Introduce, body).host
-                    self._tell_all(self._introductions.introduce(host, wanted))
-                case "release":
-                    self._local.release(codec.decode(Release, body).segment, each.source)
-                case "exited":
-                    self._local.ended(codec.decode(Exited, body).proc)
-                case "silent" | "heard":
-                    pass  # a rank that is not dead keeps what it was lent
+            match each.kind:
+                case frames.CAST:
+                    self._spread(each.source, Cast.unpack(each.payload, each.buffers))
+                case frames.TREE_CAST:
+                    self._node.on_cast(each)
+                case frames.TREE_FOLD:
+                    self._tree.on_fold(each)
+                case frames.TUNNEL:
+                    self._tree.on_record(each)
                 case _:
-                    self._direct.told(host, body)
+                    self._control_told(each)
+
+    @property
+    def _tree(self) -> TreeRoot | TreeNode:
+        return self._root if self._routes.controller is None else self._node
+
+    def _control_told(self, message: Message) -> None:
+        body, host = codec.json_of(message.payload), message.source >> frames.HOST_SHIFT
+        match body.get("verb"):
+            case "introduce":
+                wanted = codec.decode(Introduce, body).host
+                self._tell_all(self._introductions.introduce(host, wanted))
+            case "release":
+                self._local.release(codec.decode(Release, body).segment, message.source)
+            case "exited":
+                self._local.ended(codec.decode(Exited, body).proc)
+            case "go_under":
+                self._node.go_under(codec.decode(GoUnder, body).parent)
+            case "way_lost":
+                lost = codec.decode(WayLost, body)
+                if self._routes.controller is None:
+                    self._root.way_lost(host, lost.host)
+                else:
+                    self._node.way_lost(host, is_closed=lost.is_closed)
+            case "silent" | "heard":
+                pass  # a rank that is not dead keeps what it was lent
+            case _:
+                self._direct.told(host, body)
 
     def _spread(self, source: int, cast: Cast) -> None:
         hosts = dict(by_host(cast.runs))
@@ -281,8 +320,23 @@ class Gateway:
     # what links tell: the loop's thread
 
     def on_silent(self, link: Link, silent_s: float) -> None:
-        if not self._direct.has(link):
-            self._on_pulse(link.host, silent_s)
+        controller = self._routes.controller
+        if self._direct.has(link):
+            self._node.is_silent(link.host)
+            self._lost_below(link.host)
+            return
+        if link is controller:
+            self._node.tell_below(is_closed=False)
+        self._on_pulse(link.host, silent_s)
+
+    def _lost_below(self, host: int) -> None:
+        # which may be reached through this one
+        if (controller := self._routes.controller) is not None:
+            self._tell(controller.host, WayLost(host))
+
+    def on_way(self, link: Link) -> None:
+        if self._routes.controller is None:
+            self._root.way_changed(link)
 
     def on_heard(self, link: Link) -> None:
         if not self._direct.has(link):
@@ -293,11 +347,14 @@ class Gateway:
         the way through the controller's."""
         self._malformed += link.malformed
         if self._direct.has(link):
+            self._node.way_lost(link.host)
+            self._lost_below(link.host)
             self._direct.lost(link)
             return
         if link is self._routes.controller:
+            self._node.tell_below(is_closed=silent_s is None)
             for each in self._routes.clear():
-                each.end()
+                each.leave(_LINGER_S)
             self._direct.clear()
             self._joiner.forget()
             self._folder.forget()
@@ -305,6 +362,7 @@ class Gateway:
         else:
             self._routes.remove(link.host)
             self._tell_all(self._introductions.remove(link.host))
+            self._root.remove(link.host)
         self._on_lost(link.host, why, silent_s)
 
     def _new_link(
@@ -315,12 +373,20 @@ class Gateway:
     def _tick(self, now: float) -> None:
         for link in self._routes.links:
             link.tick(now)
+        self._root.tick(now)
         for each in self._listeners:
             each.tick(now)
 
     def _link_of(self, session: bytes) -> Link | None:
         links = self._routes.links
         return next((link for link in links if link.secret.session == session), None)
+
+    def _new_node(self) -> tuple[ReplyFolder, TreeNode]:
+        folder = ReplyFolder(wire.gateway_id(self.host))
+        spread = self._local.deliver_all
+        return folder, TreeNode(
+            self.host, self._routes, folder, spread, self._send_all, self._control
+        )
 
     def _new_inbox(self) -> StreamInbox:
         process = wire.gateway_id(self.host)

@@ -4,6 +4,9 @@ Rules: any thread sends, under the lock; the thread of the loop reads. A link is
 nothing has come for `silent_s`, pulses included, and *lost* after `outage_s` without a connection
 that says anything. A connection that the other end has closed, without a word that it leaves, is
 that of a process that has died, unless there is a new one soon.
+
+Instead of a connection it may have a *tunnel*: its records are carried by the links of hosts
+between, which watch each other. Where the tunnel ends, the link is as one without a connection.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from monarch_nb.config import Config
@@ -23,7 +26,15 @@ from monarch_nb.errors import ProtocolError, RemoteProtocolError
 from monarch_nb.net.hosts.dialing import Connection, Failure, dial
 from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.pieces import read
-from monarch_nb.net.hosts.session import Body, Flow, Incoming, Outgoing
+from monarch_nb.net.hosts.session import (
+    ACK_RECORDS,
+    Body,
+    Flow,
+    Incoming,
+    Outgoing,
+    Piece,
+    SharedBody,
+)
 from monarch_nb.net.loop import Loop
 from monarch_nb.net.threads import helper_thread
 
@@ -33,6 +44,9 @@ _HEADER: Final = struct.Struct("<BQQ")  # kind, number, the last that has come
 _DATA: Final = 1
 _PULSE: Final = 2
 _LEAVES: Final = 3
+_OPEN: Final = 4  # a tunnel: the last record that has come; number: which attempt
+_OPENED: Final = 5
+_CLOSED: Final = 6  # it is used no more
 _ABANDONED_S: Final = 2.0  # closed and not there again: who was there has died
 _LONGEST_WHY: Final = 4_000
 _FIRST_S: Final = 10.0  # until who was let in connects
@@ -40,6 +54,7 @@ _REFUSED_S: Final = 1.0  # there is a host, and nobody on it who knows the sessi
 _TRY_S: Final = 1.0
 _GONE: Final = "its worker has ended, or knows this client no more"
 _PAUSE_S: Final = 0.1
+_TUNNEL_ACK_RECORDS: Final = 512  # a word of what has come costs more there
 
 
 class Timing(NamedTuple):
@@ -61,6 +76,14 @@ class LinkEvents(Protocol):
     def on_silent(self, link: Link, silent_s: float) -> None: ...
     def on_heard(self, link: Link) -> None: ...
     def on_lost(self, link: Link, why: str, silent_s: float | None) -> None: ...
+    def on_way(self, link: Link) -> None: ...
+
+
+class Tunnel(NamedTuple):
+    """The way through another host, `through`, which has a link to both ends."""
+
+    through: int
+    carry: Callable[[Body], None]
 
 
 class Link:
@@ -88,11 +111,16 @@ class Link:
         self._outgoing = Outgoing()
         self._incoming = Incoming()
         self._connection: Connection | None = None
+        self._tunnel: Tunnel | None = None
+        self._opening: Tunnel | None = None  # asked for, as attempt `_attempt`, at `_opening_at`
+        self._opening_at = 0.0
+        self._attempt = 0
         self._known_address: str | None = None  # the last at which the other end was reached
         self._writer: socket.socket | None = None  # the same socket: a loop reads or writes one
         self._rest: memoryview | None = None  # of a record that the socket did not take whole
         self._said_at = self._heard_at = time.monotonic()
         self._closed_at: float | None = None  # by the other end, without a word
+        self._has_been_reached = False
         self._is_silent = False
         self._is_over = False
         self._is_dialling = False
@@ -105,7 +133,27 @@ class Link:
     def received(self) -> int:
         return self._incoming.received
 
-    def send(self, flow: Flow, pieces: Sequence[bytes]) -> None:
+    @property
+    def through(self) -> int | None:
+        """The host that carries its records; None: it has a connection, or no way."""
+        return None if self._tunnel is None else self._tunnel.through
+
+    @property
+    def is_connected(self) -> bool:
+        """Tell whether it has a connection of its own, over which something was heard lately."""
+        return self._connection is not None and not self._is_silent
+
+    @property
+    def dials(self) -> bool:
+        """Tell whether this end connects, not the other."""
+        return bool(self._addresses)
+
+    @property
+    def lock(self) -> threading.Lock:
+        """Held while several links number what they share. Who holds it sends nothing here."""
+        return self._lock
+
+    def send(self, flow: Flow, pieces: Sequence[Piece]) -> None:
         """Send pieces of a message to who is reached over this link. Any thread."""
         with self._lock:
             if not self._is_over:
@@ -119,7 +167,7 @@ class Link:
             return
         with self._lock:
             self._outgoing.begin_again(connection.peer_received)
-            self._drop_connection()
+            self._drop_way()
             self._connection = connection
             self._known_address = connection.address
             self._writer = connection.socket.dup()
@@ -127,10 +175,86 @@ class Link:
             self._push()
         self._loop.when_readable(connection.socket.fileno(), self._on_readable)
         self._heard()
+        self._events.on_way(self)
+
+    # tunnels
+
+    def can_share(self, through: int) -> bool:
+        """Tell whether this host carries its records, and none waits to be sent. Whoever has the
+        lock."""
+        return not self._is_over and self.through == through and self._outgoing.has_sent_all
+
+    def share(self, body: Body | SharedBody) -> int:
+        """Return the number of a record that is sent with those of others. Whoever has the lock."""
+        return self._outgoing.share(body)
+
+    def take_shared(self, number: int, size: int) -> bool:
+        """Note a record that came with those of others; tell whether it is new. The loop's
+        thread."""
+        is_new = self._incoming.take_next(number, size)
+        self._tell_what_has_come()
+        return is_new
+
+    def open(self, tunnel: Tunnel) -> None:
+        """Ask the other end to go on through a tunnel. The loop's thread."""
+        if self._is_over:
+            return
+        with self._lock:
+            self._attempt += 1
+            self._opening, self._opening_at = tunnel, time.monotonic()
+            tunnel.carry([_HEADER.pack(_OPEN, self._attempt, self._incoming.received)])
+
+    def take_carried(self, tunnel: Tunnel, record: memoryview) -> None:
+        """Take a record that another host has carried. The loop's thread. Raises
+        `RemoteProtocolError`."""
+        if len(record) < _HEADER.size:
+            raise RemoteProtocolError(f"a record of {len(record)} bytes")
+        if self._is_over:
+            return
+        kind, number, has_come = _HEADER.unpack_from(record)
+        if kind == _OPEN:
+            opened = [_HEADER.pack(_OPENED, number, self._incoming.received)]
+            self._go_through(tunnel, has_come, first=opened)
+        elif kind == _OPENED:
+            if number == self._attempt and self._opening is not None:
+                self._go_through(self._opening, has_come)
+        elif kind == _CLOSED:
+            self.lose_tunnel()
+        else:
+            if self._tunnel is None and self._opening is None:  # the other end does not know
+                tunnel.carry([_HEADER.pack(_CLOSED, 0, self._incoming.received)])
+            self._on_record(record, self._incoming.take_next)
+
+    def _go_through(self, tunnel: Tunnel, received: int, first: Body | None = None) -> None:
+        with self._lock:
+            self._outgoing.begin_again(received)
+            self._drop_way()
+            self._tunnel = tunnel
+            self._closed_at = None
+            if first is not None:
+                tunnel.carry(first)
+            self._push()
+        self._heard()
+        self._events.on_way(self)
+
+    def lose_tunnel(self, *, is_closed: bool = False) -> None:
+        """Look for another way: the tunnel carries no more. `is_closed`: as the other end has
+        closed its link to who carries. The loop's thread."""
+        if self._tunnel is None or self._is_over:
+            return
+        with self._lock:
+            self._drop_way()
+        self._heard_at = time.monotonic()
+        self._closed_at = self._heard_at if is_closed else None
+        self._dial()
+        self._events.on_way(self)
 
     def tick(self, now: float) -> None:
         """Do what is due. The loop's thread, every `pulse_s` or so."""
-        if self._is_over:
+        if self._opening is not None and now - self._opening_at > self._timing.silent_s:
+            self._opening = None
+            self._dial()
+        if self._is_over or self._tunnel is not None:
             return
         quiet_s = now - self._heard_at
         if quiet_s > self._timing.silent_s and not self._is_silent:
@@ -150,14 +274,20 @@ class Link:
         # who dials finds out by itself whether anybody is there
         if self._addresses or self._connection is not None:
             return False
-        limit_s = _FIRST_S if self._closed_at is None else _ABANDONED_S
-        return now - (self._closed_at or self._heard_at) > limit_s
+        if self._closed_at is None:
+            return not self._has_been_reached and now - self._heard_at > _FIRST_S
+        return now - self._closed_at > _ABANDONED_S
 
     def leave(self, linger_s: float, why: str = "") -> None:
         """Say that this end leaves, when what was sent is written; wait at most so long. Nothing
         more is told. `why`: where it was not meant to. The loop's thread."""
         with self._lock:
             self._is_over = True
+            if self._tunnel is not None:
+                while (record := self._outgoing.next()) is not None:
+                    self._emit(_DATA, *record)
+                self._emit(_LEAVES, 0, [why.encode()])
+                self._drop_way()
             if (found := self._connection) is None:
                 return
             with contextlib.suppress(OSError):
@@ -167,21 +297,21 @@ class Link:
                 while (record := self._outgoing.next()) is not None:
                     found.socket.sendall(self._sealed(found, _DATA, *record))
                 found.socket.sendall(self._sealed(found, _LEAVES, 0, [why.encode()]))
-            self._drop_connection()
+            self._drop_way()
 
     def end(self) -> None:
         """Close it, and tell nobody. What it has not delivered is left for `drain`. The loop's
         thread."""
         with self._lock:
             self._is_over = True
-            self._drop_connection()
+            self._drop_way()
 
     def drain(self, received: int) -> list[Message]:
         """Return the pieces that the other end, which has received so many records, has not.
         The link has ended. Raises `RemoteProtocolError` for a number that cannot be."""
         with self._lock:
             bodies = self._outgoing.drain(received)
-        return [piece for body in bodies for each in body for piece in read(memoryview(each))]
+        return [piece for body in bodies for piece in read(memoryview(b"".join(body)))]
 
     def lose(self, why: str, silent_s: float | None = None) -> None:
         """Give the host up. The loop's thread."""
@@ -215,12 +345,13 @@ class Link:
         self._heard()
         try:
             for body in connection.reader.take(count):
-                self._on_record(body)
+                self._on_record(body, self._incoming.take)
         except ProtocolError:
             self.malformed += 1
             self._broken()
 
-    def _on_record(self, body: memoryview) -> None:
+    def _on_record(self, body: memoryview, take: Callable[[int, int], bool]) -> None:
+        # nothing is missing on a connection; between one tunnel and the next something may be
         if len(body) < _HEADER.size:
             raise RemoteProtocolError(f"a record of {len(body)} bytes")
         kind, number, has_come = _HEADER.unpack_from(body)
@@ -230,11 +361,15 @@ class Link:
         if kind == _LEAVES:
             why = bytes(body[_HEADER.size : _HEADER.size + _LONGEST_WHY])
             self.lose(why.decode(errors="replace") or LEFT)
-        elif kind == _DATA and self._incoming.take(number, len(body)):
+        elif kind == _DATA and take(number, len(body)):
             self._hand_on(body)
-            if self._incoming.is_to_be_told:
-                with self._lock:
-                    self._say(_PULSE)
+            self._tell_what_has_come()
+
+    def _tell_what_has_come(self) -> None:
+        records = ACK_RECORDS if self._tunnel is None else _TUNNEL_ACK_RECORDS
+        if self._incoming.is_to_be_told(records):
+            with self._lock:
+                self._say(_PULSE)
 
     def _hand_on(self, body: memoryview) -> None:
         # a record has whole pieces; what makes no sense is dropped, and the others come
@@ -252,6 +387,7 @@ class Link:
 
     def _heard(self) -> None:
         self._heard_at = time.monotonic()
+        self._has_been_reached = True
         if self._is_silent:
             self._is_silent = False
             self._events.on_heard(self)
@@ -262,8 +398,12 @@ class Link:
         self._closed_at = time.monotonic()
         self._dial()
 
-    def _drop_connection(self) -> None:
+    def _drop_way(self) -> None:
         # under the lock, in the loop's thread
+        self._tunnel = self._opening = None
+        self._drop_connection()
+
+    def _drop_connection(self) -> None:
         found, writer = self._connection, self._writer
         if found is None or writer is None:
             return
@@ -277,7 +417,7 @@ class Link:
     # dialling: a thread of its own while there is no connection that says anything
 
     def _dial(self) -> None:
-        if self._addresses and not self._is_dialling and not self._is_over:
+        if self._addresses and not self._is_dialling and self._wants_connection():
             self._is_dialling = True
             helper_thread(self._keep_dialling, "monarch-dial").start()
 
@@ -297,34 +437,49 @@ class Link:
                 refused_at = None
             elif refused_at is None:
                 refused_at = now
-            elif now - refused_at > _REFUSED_S and self._connection is None:
+            elif now - refused_at > _REFUSED_S and self._has_no_way:
                 self._loop.soon(lambda: self.lose(_GONE))
                 break
             time.sleep(_PAUSE_S)
         self._is_dialling = False
 
     def _wants_connection(self) -> bool:
-        return not self._is_over and (self._connection is None or self._is_silent)
+        return not self._is_over and (self._has_no_way or (self._is_silent and not self.through))
+
+    @property
+    def _has_no_way(self) -> bool:
+        return self._connection is None and self._tunnel is None and self._opening is None
 
     # writing: whoever has the lock
 
     def _push(self) -> None:
-        while self._rest is None and self._connection is not None:
-            record = self._outgoing.next()
-            if record is None:
-                return
-            self._write(self._connection, self._sealed(self._connection, _DATA, *record))
+        while self._can_write and (record := self._outgoing.next()) is not None:
+            self._emit(_DATA, *record)
 
     def _say(self, kind: int) -> None:
         # a sign of life, and what has come; a record that is being written is one too
-        if self._rest is None and self._connection is not None:
-            self._write(self._connection, self._sealed(self._connection, kind, 0, []))
+        if self._can_write:
+            self._emit(kind, 0, [])
+
+    @property
+    def _can_write(self) -> bool:
+        if self._connection is None:
+            return self._tunnel is not None
+        return self._rest is None
+
+    def _emit(self, kind: int, number: int, body: Body) -> None:
+        if self._connection is not None:
+            self._write(self._connection, self._sealed(self._connection, kind, number, body))
+        elif self._tunnel is not None:
+            self._tunnel.carry([self._header(kind, number), *body])
 
     def _sealed(self, on: Connection, kind: int, number: int, body: Body) -> memoryview:
-        header = _HEADER.pack(kind, number, self._incoming.received)
+        return on.sealer.seal(self._header(kind, number), *body)
+
+    def _header(self, kind: int, number: int) -> bytes:
         self._incoming.told()
         self._said_at = time.monotonic()
-        return on.sealer.seal(header, *body)
+        return _HEADER.pack(kind, number, self._incoming.received)
 
     def _write(self, on: Connection, record: memoryview) -> None:
         try:

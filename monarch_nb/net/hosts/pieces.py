@@ -30,7 +30,9 @@ _LENGTH: Final = struct.Struct("<Q")
 _FRAME: Final = struct.Struct("<I")
 
 
-def cut(source: int, process: int, bodies: Sequence[Buffer]) -> Iterator[bytes]:
+def cut(
+    source: int, process: int, bodies: Sequence[Buffer], piece_bytes: int = PIECE_BYTES
+) -> Iterator[bytes]:
     """Return what goes onto a link for a message to a process: itself, or its pieces."""
     views = [memoryview(body).cast("B") for body in bodies]
     if sum(len(view) for view in views) <= WHOLE_BYTES:
@@ -39,8 +41,8 @@ def cut(source: int, process: int, bodies: Sequence[Buffer]) -> Iterator[bytes]:
     lengths = b"".join(_LENGTH.pack(len(view)) for view in views)
     yield encode(BEGINS, source, process, [lengths])
     for view in views:
-        for at in range(0, len(view), PIECE_BYTES):
-            yield encode(GOES_ON, source, process, [view[at : at + PIECE_BYTES]])
+        for at in range(0, len(view), piece_bytes):
+            yield encode(GOES_ON, source, process, [view[at : at + piece_bytes]])
 
 
 def encode(piece: int, source: int, process: int, bodies: Sequence[Buffer]) -> bytes:
@@ -51,6 +53,13 @@ def encode(piece: int, source: int, process: int, bodies: Sequence[Buffer]) -> b
         return b"".join(split([header + bytes(first), *rest]))
     body = memoryview(first)
     return b"".join((_FRAME.pack(len(header) + len(body)), header, body))
+
+
+def in_parts(source: int, process: int, head: bytes, parts: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Return a message of one frame as it goes onto a link; its parts are not copied."""
+    header = frames.HEADER.pack(frames.RELAY, 0, 0, 0, WHOLE, process, source, 0)
+    size = len(header) + len(head) + sum(map(len, parts))
+    return (b"".join((_FRAME.pack(size), header, head)), *parts)
 
 
 def read(data: memoryview) -> Iterator[Message]:

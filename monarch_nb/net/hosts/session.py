@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from monarch_nb.core.wire.frames import is_gateway
 from monarch_nb.errors import RemoteProtocolError
@@ -27,20 +27,28 @@ ACK_RECORDS: Final = 64
 _ROOM_BYTES: Final = BODY_BYTES - 1024  # for pieces in one record, beside its own header
 Flow = tuple[int, int]
 """Who sends, and to whom."""
+Piece = bytes | tuple[bytes, ...]
+"""What goes onto a link in one go; with parts of it shared by pieces of other links."""
 Body = list[bytes]
 """The pieces in a record."""
 _SHARED: Final[Flow] = (0, 0)
+
+
+class SharedBody(Protocol):
+    """What a record is that goes to several hosts at once, as it goes to one of them alone."""
+
+    def pieces(self) -> Body: ...
 
 
 class Outgoing:
     """Keeps what is to be sent, and what was and may have to be sent again."""
 
     def __init__(self) -> None:
-        self._flows: dict[Flow, deque[bytes]] = {}
+        self._flows: dict[Flow, deque[Piece]] = {}
         self._turns: deque[Flow] = deque()
         self._sharers: deque[int | Flow] = deque()  # of each piece in the shared flow, whose it is
         self._sharing: dict[int | Flow, int] = {}
-        self._kept: deque[tuple[int, Body]] = deque()  # not acknowledged
+        self._kept: deque[tuple[int, Body | SharedBody]] = deque()  # not acknowledged
         self._kept_bytes = 0
         self._sent = 0  # how many of the kept have gone over this connection
         self._last = 0
@@ -50,7 +58,7 @@ class Outgoing:
         """Tell whether the other end has all that was put here."""
         return not self._kept and not self._turns
 
-    def put(self, flow: Flow, pieces: Iterable[bytes]) -> None:
+    def put(self, flow: Flow, pieces: Iterable[Piece]) -> None:
         source, process = flow
         if is_gateway(process):
             self._share(source, pieces)
@@ -61,19 +69,19 @@ class Outgoing:
         else:
             self._line_up(flow, pieces)
 
-    def _share(self, end: int, pieces: Iterable[bytes]) -> None:
+    def _share(self, end: int, pieces: Iterable[Piece]) -> None:
         for each in [each for each in self._flows if end in each]:
             self._turns.remove(each)
             self._join(each, self._flows.pop(each))
         self._join(end, pieces)
 
-    def _join(self, sharer: int | Flow, pieces: Iterable[bytes]) -> None:
+    def _join(self, sharer: int | Flow, pieces: Iterable[Piece]) -> None:
         mine = list(pieces)
         self._sharers.extend([sharer] * len(mine))
         self._sharing[sharer] = self._sharing.get(sharer, 0) + len(mine)
         self._line_up(_SHARED, mine)
 
-    def _line_up(self, flow: Flow, pieces: Iterable[bytes]) -> None:
+    def _line_up(self, flow: Flow, pieces: Iterable[Piece]) -> None:
         waiting = self._flows.get(flow)
         if waiting is None:
             self._flows[flow] = deque(pieces)
@@ -86,7 +94,8 @@ class Outgoing:
         way."""
         if self._sent < len(self._kept):
             self._sent += 1
-            return self._kept[self._sent - 1]
+            number, kept = self._kept[self._sent - 1]
+            return number, _alone(kept)
         if not self._turns or self._kept_bytes > WINDOW_BYTES:
             return None
         body = self._gather()
@@ -96,12 +105,26 @@ class Outgoing:
         self._sent += 1
         return self._last, body
 
+    @property
+    def has_sent_all(self) -> bool:
+        """Tell whether nothing waits to be sent."""
+        return not self._turns and self._sent == len(self._kept)
+
+    def share(self, body: Body | SharedBody) -> int:
+        """Return the number of a record that is sent with those of others, and that overtakes
+        nothing, since all was sent."""
+        self._last += 1
+        self._kept.append((self._last, body))
+        self._kept_bytes += _own_bytes(body)
+        self._sent += 1
+        return self._last
+
     def acknowledge(self, number: int) -> None:
         """Forget what the other end has. Raises `RemoteProtocolError` for what was never sent."""
         if number > self._last:
             raise RemoteProtocolError(f"record {number} is acknowledged, {self._last} was the last")
         while self._kept and self._kept[0][0] <= number:
-            self._kept_bytes -= sum(map(len, self._kept.popleft()[1]))
+            self._kept_bytes -= _own_bytes(self._kept.popleft()[1])
             self._sent = max(0, self._sent - 1)
 
     def begin_again(self, received: int) -> None:
@@ -112,7 +135,7 @@ class Outgoing:
     def drain(self, received: int) -> list[Body]:
         """Return the bodies of all that the other end has not, which go another way now."""
         self.acknowledge(received)
-        bodies = [body for _, body in self._kept]
+        bodies = [_alone(body) for _, body in self._kept]
         while self._turns:
             bodies.append(self._gather())
         self._kept.clear()
@@ -125,14 +148,17 @@ class Outgoing:
         while self._turns:
             flow = self._turns[0]
             waiting = self._flows[flow]
-            if found and size + len(waiting[0]) > _ROOM_BYTES:
+            piece = waiting[0]
+            parts = (piece,) if isinstance(piece, bytes) else piece
+            length = sum(map(len, parts))
+            if found and size + length > _ROOM_BYTES:
                 break
             self._turns.popleft()
-            piece = waiting.popleft()
+            waiting.popleft()
             if flow is _SHARED:
                 self._has_left(self._sharers.popleft())
-            found.append(piece)
-            size += len(piece)
+            found += parts
+            size += length
             if waiting:
                 self._turns.append(flow)
             else:
@@ -145,6 +171,15 @@ class Outgoing:
             del self._sharing[sharer]
 
 
+def _own_bytes(body: Body | SharedBody) -> int:
+    # others share the memory of what is shared
+    return sum(map(len, body)) if isinstance(body, list) else 0
+
+
+def _alone(body: Body | SharedBody) -> Body:
+    return body if isinstance(body, list) else body.pieces()
+
+
 class Incoming:
     """Counts what has come, and what of it the other end does not know yet."""
 
@@ -155,18 +190,23 @@ class Incoming:
 
     def take(self, number: int, size: int) -> bool:
         """Note a record; tell whether it is new. Raises `RemoteProtocolError` for a gap."""
-        if number <= self.received:
-            return False
-        if number != self.received + 1:
+        if number > self.received + 1:
             raise RemoteProtocolError(f"record {number} after record {self.received}")
+        return self.take_next(number, size)
+
+    def take_next(self, number: int, size: int) -> bool:
+        """Note a record, unless it is an old one, or one before it was lost on a way that is no
+        more: then both come again."""
+        if number != self.received + 1:
+            return False
         self.received = number
         self._records += 1
         self._bytes += size
         return True
 
-    @property
-    def is_to_be_told(self) -> bool:
-        return self._records >= ACK_RECORDS or self._bytes >= ACK_BYTES
+    def is_to_be_told(self, records: int = ACK_RECORDS) -> bool:
+        """Tell whether so many have come that the other end is to be told."""
+        return self._records >= records or self._bytes >= ACK_BYTES
 
     def told(self) -> None:
         self._records = self._bytes = 0

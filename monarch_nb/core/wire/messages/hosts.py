@@ -88,3 +88,18 @@ class HostGone(ControlMessage, verb="host_gone"):
     """From the controller's, to hosts that were introduced to one that is lost."""
 
     host: int
+
+
+class GoUnder(ControlMessage, verb="go_under"):
+    """From the controller's, to a host: reach it through this other host from now on, if there is
+    a link to that."""
+
+    parent: int
+
+
+class WayLost(ControlMessage, verb="way_lost"):
+    """From a host that carries records between others: it does not reach that host any more, or
+    not now. `is_closed`: that host has closed the link, so it has ended, or its process has."""
+
+    host: int
+    is_closed: bool = False

@@ -1,0 +1,311 @@
+"""The controller's part of the tree: it has links to few hosts, which carry what is for the others.
+
+A host joins over a connection of its own, and has one again where nobody carries for it. Then it is
+told under which host it belongs, asks for a tunnel through that, and its connection is closed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from monarch_nb.core.cast_tree import Branch, Node, TreeCast, TreeFold
+from monarch_nb.core.casting import Cast, Run, by_host
+from monarch_nb.core.reply_folding import framed
+from monarch_nb.core.wire import frames
+from monarch_nb.core.wire.frames import HEADER, HOST_SHIFT, Buffer, Message
+from monarch_nb.core.wire.messages.hosts import GoUnder
+from monarch_nb.net import wire
+from monarch_nb.net.hosts import pieces
+from monarch_nb.net.hosts.link import Link
+from monarch_nb.net.hosts.routes import Routes
+from monarch_nb.net.hosts.session import Body
+from monarch_nb.net.hosts.tree import tunnels
+from monarch_nb.net.hosts.tree.plan import Plan
+
+PIECE_BYTES: Final = pieces.PIECE_BYTES // 2  # beside it, a message has the hosts that it is for
+_ASK_AGAIN_S: Final = 1.0
+_TRIES: Final = 3  # then it is to go under another host
+_DOUBT_S: Final = 0.5  # without a connection to who carries, those under it are reached otherwise
+_MOST_PLANS: Final = 64
+
+
+class _Asked(NamedTuple):
+    at: float
+    tries: int
+
+
+class TreeRoot:
+    """The hosts under this one. `tell(host, message)` tells a gateway, `deliver(process, message)`
+    takes what has come for a process of this host.
+
+    Casts may come from any thread; all else happens in that of the loop.
+    """
+
+    def __init__(
+        self,
+        host: int,
+        fan_out: int,
+        routes: Routes,
+        tell: Callable[[int, object], None],
+        deliver: Callable[[int, Sequence[Buffer]], None],
+    ) -> None:
+        self._host = host
+        self._routes = routes
+        self._tell = tell
+        self._deliver = deliver
+        self._plan = Plan(fan_out)
+        self._under: dict[int, int] = {}  # whom another host carries for: which
+        self._to_place: dict[int, _Asked] = {}  # those that belong under a host, and are not
+        self._doubted: dict[int, float] = {}  # since when who carries is not connected
+        self._casting = threading.Lock()
+        self._cast_plans: dict[int, _CastPlan] = {}  # by the identity of the runs that are kept
+
+    def add(self, host: int) -> None:
+        """Have a new host."""
+        self._plan.add(host)
+        self._note_place(host)
+
+    def remove(self, host: int) -> None:
+        """Have a host no more. Those under it are reached otherwise."""
+        for each in self._plan.remove(host):
+            self._note_place(each)
+        self._to_place.pop(host, None)
+        self._doubted.pop(host, None)
+        self._go_round(host)
+        if self._under.pop(host, None) is not None:
+            self._cast_plans.clear()
+
+    def way_changed(self, link: Link) -> None:
+        """Note that a link goes another way now."""
+        through = link.through
+        if self._under.get(link.host) != through:
+            if through is None:
+                del self._under[link.host]
+            else:
+                self._under[link.host] = through
+            self._cast_plans.clear()
+        self._note_place(link.host)
+
+    def way_lost(self, through: int, host: int) -> None:
+        """Reach a host otherwise than through this one."""
+        if self._under.get(host) == through and (link := self._routes.link(host)) is not None:
+            link.lose_tunnel()
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        for host, asked in list(self._to_place.items()):
+            if now - asked.at > _ASK_AGAIN_S:
+                self._place(host, asked, now)
+        for host in set(self._under.values()):
+            link = self._routes.link(host)
+            if link is None or link.through is not None or link.is_connected:
+                self._doubted.pop(host, None)
+            elif now - self._doubted.setdefault(host, now) > _DOUBT_S:
+                self._go_round(host)
+
+    def _note_place(self, host: int) -> None:
+        parent = self._plan.parent_of(host)
+        if parent is None or parent == self._under.get(host):
+            self._to_place.pop(host, None)
+        else:
+            self._to_place.setdefault(host, _Asked(0.0, 0))
+
+    def _place(self, host: int, asked: _Asked, now: float) -> None:
+        link, parent = self._routes.link(host), self._plan.parent_of(host)
+        if link is None or parent is None or not link.is_connected:
+            return
+        if not self._can_carry(parent):
+            self._plan.move(host)
+            self._note_place(host)
+            return
+        self._tell(host, GoUnder(parent))
+        tries = asked.tries + 1
+        if tries > _TRIES:
+            self._plan.move(host)
+            tries = 0
+        if host in self._to_place:
+            self._to_place[host] = _Asked(now, tries)
+
+    def _can_carry(self, host: int) -> bool:
+        link = self._routes.link(host)
+        return link is not None and (link.is_connected or link.through is not None)
+
+    def _go_round(self, host: int) -> None:
+        # what is under a host is reached without it
+        for each in [each for each, through in self._under.items() if through == host]:
+            self.way_lost(host, each)
+
+    def furthest_first(self, links: Iterable[Link]) -> list[Link]:
+        """Return links such that none carries for one behind it."""
+        return sorted(links, key=lambda link: -len(list(self._above(link.host))))
+
+    # what comes up
+
+    def on_record(self, message: Message) -> None:
+        """Take a record of the session with a host, which another has carried."""
+        host, through = message.source >> HOST_SHIFT, tunnels.came_through(message)
+        link = self._routes.link(host)
+        if link is None or host in (through, *self._above(through)):
+            return
+        tunnel = tunnels.tunnel(self._host, through, host, self._routes.link)
+        link.take_carried(tunnel, memoryview(message.payload))
+
+    def _above(self, host: int) -> Iterator[int]:
+        while (above := self._under.get(host)) is not None:
+            yield above
+            host = above
+
+    def on_fold(self, message: Message) -> None:
+        """Take folded answers of several hosts."""
+        fold = TreeFold.unpack(message)
+        stale = []
+        for host, number in fold.numbered:
+            link = self._routes.link(host)
+            if link is None or not link.take_shared(number, 0):
+                stale.append(host)
+        rest = fold.without(stale) if stale else fold.fold
+        if rest is not None:
+            self._deliver(fold.caller, [framed(rest)])
+
+    # casts: any thread
+
+    def cast(self, source: int, cast: Cast) -> Mapping[int, list[Run]]:
+        """Send a message to the hosts of it that are under others, and to those above them; return
+        what is left, for hosts that are reached alone."""
+        if not self._under:
+            return by_host(cast.runs)
+        reply = frames.parse_header(bytes(memoryview(cast.bodies[0])[: HEADER.size]))[-1]
+        with self._casting:
+            plan = self._plan_of(cast.runs)
+            if plan.trunks:
+                for piece in pieces.cut(source, 0, cast.bodies, PIECE_BYTES):
+                    for trunk in plan.trunks:
+                        self._send(trunk, TreeCast(source, reply, trunk.branch, [0], piece))
+        return plan.alone
+
+    def _plan_of(self, runs: Sequence[Run]) -> _CastPlan:
+        # the same for each cast to these, as long as no way changes
+        found = self._cast_plans.get(id(runs))
+        if found is None or found.runs is not runs:
+            if len(self._cast_plans) >= _MOST_PLANS:
+                self._cast_plans.clear()
+            found = self._cast_plans[id(runs)] = _planned(runs, dict(self._under))
+        return found
+
+    def _send(self, trunk: _Trunk, cast: TreeCast) -> None:
+        held: list[Link] = []
+        try:
+            apart = self._hold(trunk, held)
+            if apart:
+                cast = cast._replace(branch=trunk.branch.without(apart))
+            for at, link in enumerate(held, 1):
+                cast.numbers.append(link.share(_Alone(self._host, cast, at)))
+            packed = cast.branch.pack() if apart else trunk.packed
+            self._say(trunk.host, cast, packed)
+        finally:
+            for link in held:
+                link.lock.release()
+        for at in apart:
+            alone = cast._replace(branch=trunk.branch.alone(at), numbers=[0])
+            self._say(alone.host, alone, alone.branch.pack())
+
+    def _hold(self, trunk: _Trunk, held: list[Link]) -> set[int]:
+        # While these are held nothing else leaves for them, so records leave in the order of their
+        # numbers. Nobody is waited for, as who holds one may want another: those go apart, and so
+        # does what is under them.
+        apart: set[int] = set()
+        link_to = self._routes.link
+        for at, (host, above, above_at) in enumerate(trunk.under, 1):
+            link = None if above_at in apart else link_to(host)
+            if link is None or not link.lock.acquire(blocking=False):
+                apart.add(at)
+            elif link.can_share(above):
+                held.append(link)
+            else:
+                link.lock.release()
+                apart.add(at)
+        return apart
+
+    def _say(self, host: int, cast: TreeCast, packed: bytes) -> None:
+        if (link := self._routes.link(host)) is not None:
+            tunnels.send(self._host, link, cast.head(packed), [cast.piece])
+
+
+class _Alone:
+    """A cast, as the host at this place of it gets it that had not got it with the others."""
+
+    def __init__(self, own: int, cast: TreeCast, at: int) -> None:
+        self._own = own
+        self._cast = cast
+        self._at = at
+
+    def pieces(self) -> Body:
+        end = self._at + 1 + self._cast.branch.nodes[self._at].below
+        part = self._cast.part(self._at, end).counted()
+        ends = wire.gateway_id(self._own), wire.gateway_id(part.host)
+        return list(pieces.in_parts(*ends, part.head(), [part.piece]))
+
+
+class _Trunk(NamedTuple):
+    """A host right under the controller, with those of a cast under it. `packed`: the branch;
+    `under`: each but the first, the host that it is under, and the place of that."""
+
+    branch: Branch
+    packed: bytes
+    under: Sequence[tuple[int, int, int]]
+
+    @property
+    def host(self) -> int:
+        return self.branch.nodes[0].host
+
+
+class _CastPlan(NamedTuple):
+    """How a cast to these is sent: to trunks of the tree, and to hosts that are reached alone."""
+
+    runs: Sequence[Run]
+    trunks: Sequence[_Trunk]
+    alone: Mapping[int, list[Run]]
+
+
+def _planned(runs: Sequence[Run], under: Mapping[int, int]) -> _CastPlan:
+    alone = dict(by_host(runs))
+    children: dict[int, list[int]] = {}
+    seen: set[int] = set()
+    for each in alone:
+        host = each
+        while host not in seen:
+            seen.add(host)
+            if (above := under.get(host)) is None:
+                break
+            children.setdefault(above, []).append(host)
+            host = above
+    tops = [host for host in children if host not in under]
+    trunks = [_trunk(top, children, alone) for top in tops]
+    for trunk in trunks:
+        for node in trunk.branch.nodes:
+            alone.pop(node.host, None)
+    return _CastPlan(runs, trunks, alone)
+
+
+def _trunk(
+    top: int, children: Mapping[int, Sequence[int]], runs: Mapping[int, Sequence[Run]]
+) -> _Trunk:
+    nodes: list[Node] = []
+    found: list[Run] = []
+    under: list[tuple[int, int, int]] = []
+
+    def add(host: int) -> None:
+        at = len(nodes)
+        own = runs.get(host, ())
+        nodes.append(Node(host, 0, len(own)))
+        found.extend(own)
+        for each in children.get(host, ()):
+            under.append((each, host, at))
+            add(each)
+        nodes[at] = nodes[at]._replace(below=len(nodes) - at - 1)
+
+    add(top)
+    branch = Branch(nodes, found)
+    return _Trunk(branch, branch.pack(), under)
