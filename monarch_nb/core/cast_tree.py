@@ -7,14 +7,13 @@ the session of each: so a host knows what it has had, on whichever way it came. 
 
     tree cast: count u32 | nodes | runs | number u64 of each node | piece
     node: host u32 | how many of the next nodes are below it u32 | how many of the runs are its u32
-    tree fold: count u32 | host u32, number u64 of each | fold
+    tree fold: count u32 | host u32, number u64, the last that has come u64 of each | fold
 """
 
 from __future__ import annotations
 
-import bisect
 import struct
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from monarch_nb.core import reply_folding
@@ -27,7 +26,7 @@ from monarch_nb.errors import RemoteProtocolError
 MOST_HOSTS: Final = 1 << 16
 _COUNT: Final = struct.Struct("<I")
 _NODE: Final = struct.Struct("<III")
-_NUMBERED: Final = struct.Struct("<IQ")
+_NUMBERED: Final = struct.Struct("<IQQ")
 _NUMBER_BYTES: Final = 8
 
 
@@ -75,23 +74,24 @@ class Branch(NamedTuple):
         part = self.part(at, at + 1)
         return part._replace(nodes=[part.nodes[0]._replace(below=0)])
 
-    def without(self, left_out: Collection[int]) -> Branch:
-        """Return it without the branches of which the first nodes have these places."""
-        nodes = self.nodes
-        kept: list[int] = []
-        at = 0
-        while at < len(nodes):
-            is_kept = at not in left_out
-            if is_kept:
-                kept.append(at)
-            at += 1 if is_kept else 1 + nodes[at].below
-        found: list[Node] = []
-        runs: list[Run] = []
-        for place, at in enumerate(kept):
-            below = bisect.bisect_right(kept, at + nodes[at].below) - place - 1
-            found.append(nodes[at]._replace(below=below))
-            runs += self.part(at, at + 1).runs
-        return Branch(found, runs)
+    @staticmethod
+    def of(
+        top: int, under: Mapping[int, Sequence[int]], runs: Mapping[int, Sequence[Run]]
+    ) -> Branch:
+        """Return the branch of `top`: `under` each host are these, and it has these runs."""
+        nodes: list[Node] = []
+        found: list[Run] = []
+
+        def add(host: int) -> None:
+            at, own = len(nodes), runs.get(host, ())
+            nodes.append(Node(host, 0, len(own)))
+            found.extend(own)
+            for each in under.get(host, ()):
+                add(each)
+            nodes[at] = nodes[at]._replace(below=len(nodes) - at - 1)
+
+        add(top)
+        return Branch(nodes, found)
 
     def pack(self) -> bytes:
         """Return it as it stands in a message."""
@@ -118,7 +118,7 @@ class Branch(NamedTuple):
 
 class TreeCast(NamedTuple):
     """A cast, or a piece of a long one, for a branch of the tree. `caller` asks, and is answered at
-    its port `reply`; of `numbers`, one for each node, 0 says that the record is counted already.
+    its port `reply`; `numbers`: one for each node, of the first 0 if its record is counted already.
     `piece`: of the message, as it goes onto a link."""
 
     caller: int
@@ -132,9 +132,24 @@ class TreeCast(NamedTuple):
         return self.branch.nodes[0].host
 
     def under(self) -> Iterator[TreeCast]:
-        """Iterate over what goes on to the hosts right under the first."""
+        """Iterate over what goes on to hosts right under the first. One without a number gets it
+        alone, and so do those under it."""
         for begin, end in self.branch.spans():
-            yield self.part(begin, end)
+            if self.numbers[begin]:
+                yield self.part(begin, end)
+
+    def part_of(self, host: int) -> TreeCast:
+        """Return it for the branch of a host."""
+        at = self._place(host)
+        return self.part(at, at + 1 + self.branch.nodes[at].below)
+
+    def alone(self, host: int) -> TreeCast:
+        """Return it as a host gets it alone, as part of a record of its own session."""
+        at = self._place(host)
+        return self._replace(branch=self.branch.alone(at), numbers=[0])
+
+    def _place(self, host: int) -> int:
+        return next(at for at, node in enumerate(self.branch.nodes) if node.host == host)
 
     def part(self, begin: int, end: int) -> TreeCast:
         """Return it for the branch of which these are the nodes."""

@@ -21,6 +21,8 @@ from monarch_nb.core.wire.frames import HEADER, Buffer
 from monarch_nb.errors import RemoteProtocolError
 
 HOLD_S: Final = 0.002
+TREE_HOLD_S: Final = 0.01
+"""Where answers of other hosts are folded too."""
 _MOST_BYTES: Final = 1 << 17  # that are held of a cast
 _LONGEST: Final = 4096  # bytes of a payload; of longer ones few are equal
 _MOST_CASTS: Final = 4096  # that one process may have answers of to come; then the oldest go alone
@@ -30,10 +32,12 @@ _GROUP: Final = struct.Struct("<BII")
 
 
 class Numbered(NamedTuple):
-    """A record of the session between the controller and a host."""
+    """A record of the session between the controller and a host, and the last one that the host
+    has got."""
 
     host: int
     number: int
+    has_come: int
 
 
 class Leaves(NamedTuple):

@@ -144,9 +144,8 @@ class Payloads:
         _segments(message)
 
     def unread(self, message: Message) -> Callable[[], object]:
-        """Return what decodes a message, once; if it is never called, the memory is given back."""
-        if not message.flags & SHARED:
-            return functools.partial(self.decode, message)
+        """Return what decodes a message that lies in shared memory, once; if it is never called,
+        the memory is given back."""
         self._start_releaser()
         return _Unread(self, message)
 

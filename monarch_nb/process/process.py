@@ -62,10 +62,11 @@ def serve(kind: type[M], handle: Callable[[M, Message], None]) -> Serve:
 
 class Receivers(NamedTuple):
     """Processes that get one message, as they are sent it: `each` with its rank by itself, `runs`
-    by a cast."""
+    by a cast; `far` are the ones in those."""
 
     each: Sequence[tuple[int, int]]
     runs: Sequence[Run]
+    far: frozenset[int] = frozenset()
 
 
 class Proc:
@@ -192,7 +193,7 @@ class Proc:
             (near if member[0] >> frames.HOST_SHIFT == self.host else far).append(member)
         if len(far) < _MANY:
             return Receivers(near + far, ())
-        return Receivers(near, runs_of(far))
+        return Receivers(near, runs_of(far), frozenset(process for process, _ in far))
 
     def cast(
         self,
@@ -210,20 +211,22 @@ class Proc:
         for process, rank in receivers.each:
             send(process, kind, port, payload, reply=reply, rank=rank, tag=tag)
         if receivers.runs:
-            self._cast_far(receivers.runs, kind, port, payload, reply, tag)
+            self._cast_far(receivers, kind, port, payload, reply, tag)
 
     def _cast_far(
-        self, runs: Sequence[Run], kind: int, port: int, payload: Payload, reply: int, tag: int
+        self, receivers: Receivers, kind: int, port: int, payload: Payload, reply: int, tag: int
     ) -> None:
-        members = [member for run in runs for member in run.members()]
-        living = [member for member in members if member[0] not in self.dead]
-        if not living or self.closed:
+        runs, far = receivers.runs, receivers.far
+        if not far.isdisjoint(self.dead):
+            members = [member for run in runs for member in run.members()]
+            runs = runs_of(member for member in members if member[0] not in self.dead)
+            far = far - self.dead.keys()
+        if not far or self.closed:
             return
         if self.id != self.controller:  # which is told of all
-            self.watch_all([process for process, _ in living])
-        whole = runs if len(living) == len(members) else runs_of(living)
+            self.watch_all(sorted(far))
         bodies = _bodies(payload, kind, 0, tag, port, self.id, reply)
-        self.links.cast(Cast(whole, bodies))
+        self.links.cast(Cast(runs, bodies))
 
     def control_all(
         self,

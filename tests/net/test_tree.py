@@ -16,7 +16,6 @@ from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.link import Timing
 from monarch_nb.net.links import Links
 from monarch_nb.net.loop import LoopThread
-from tests.net.forwarder import forwarder, free_port
 from tests.support import eventually
 
 TIMING = Timing(pulse_s=0.1, silent_s=0.5, outage_s=5.0)

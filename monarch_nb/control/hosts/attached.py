@@ -61,6 +61,7 @@ class AttachedHosts:
             on_lost=self._lost,
             on_pulse=on_pulse,
             here={links.process: links.take},
+            fan_out=config.fan_out,
         )
         links.relay_through(GatewayRelay(self._gateway, links.process))
         self._links = links

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from monarch_nb.config import Config
 from monarch_nb.core.casting import Cast, by_host
-from monarch_nb.core.reply_folding import HOLD_S, Leaving, ReplyFolder
+from monarch_nb.core.reply_folding import HOLD_S, TREE_HOLD_S, Leaving, ReplyFolder
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Buffer, Message
 from monarch_nb.core.wire.messages import codec
@@ -36,8 +37,6 @@ from monarch_nb.net.local import Lender, LocalProcesses
 from monarch_nb.net.loop import Loop
 from monarch_nb.net.stream_inbox import StreamInbox
 
-FAN_OUT: Final = 32
-"""Most hosts to which a host of the tree has links; the others are under these."""
 _LINGER_S: Final = 0.5
 _FORKED: Final = "this process was forked from a member of a mesh and cannot send"
 Take = Callable[[Sequence[Buffer]], None]
@@ -73,7 +72,7 @@ class Gateway:
         on_pulse: Callable[[int, float | None], None] = ignore,
         here: Mapping[int, Take] | None = None,
         lender: Lender | None = None,
-        fan_out: int = FAN_OUT,
+        fan_out: int = Config.fan_out,
     ) -> None:
         self._run_dir = run_dir
         self.host = host
@@ -243,7 +242,7 @@ class Gateway:
                 self.send(each.source, caller, each.bodies)
         if self._folder.is_holding and not self._is_let_go_due:
             self._is_let_go_due = True
-            self._loop.after(HOLD_S, self._let_go)
+            self._loop.after(TREE_HOLD_S if self._node.carries else HOLD_S, self._let_go)
 
     def _let_go(self) -> None:
         self._is_let_go_due = False
@@ -309,10 +308,13 @@ class Gateway:
         if reply and count > 1 and caller >> frames.HOST_SHIFT != self.host:
             self._folder.expect(caller, reply, count)
         if here:
-            self._local.deliver_all(cast._replace(runs=here))
+            self._hand_out(cast._replace(runs=here))
         away = [run for runs in hosts.values() for run in runs]
         if away:
             self.cast(source, cast._replace(runs=away))
+
+    def _hand_out(self, cast: Cast) -> None:
+        self._local.deliver_all(cast)
 
     def _watch(self, process: int) -> None:
         self._local.deliver(wire.agent_id(self.host), [self._control(Watch([process]))])
@@ -383,9 +385,8 @@ class Gateway:
 
     def _new_node(self) -> tuple[ReplyFolder, TreeNode]:
         folder = ReplyFolder(wire.gateway_id(self.host))
-        spread = self._local.deliver_all
         return folder, TreeNode(
-            self.host, self._routes, folder, spread, self._send_all, self._control
+            self.host, self._routes, folder, self._hand_out, self._send_all, self._control
         )
 
     def _new_inbox(self) -> StreamInbox:

@@ -108,7 +108,7 @@ class Link:
         self._events = events
         self._addresses = addresses
         self._lock = threading.Lock()
-        self._outgoing = Outgoing()
+        self._outgoing = Outgoing(host)
         self._incoming = Incoming()
         self._connection: Connection | None = None
         self._tunnel: Tunnel | None = None
@@ -148,11 +148,6 @@ class Link:
         """Tell whether this end connects, not the other."""
         return bool(self._addresses)
 
-    @property
-    def lock(self) -> threading.Lock:
-        """Held while several links number what they share. Who holds it sends nothing here."""
-        return self._lock
-
     def send(self, flow: Flow, pieces: Sequence[Piece]) -> None:
         """Send pieces of a message to who is reached over this link. Any thread."""
         with self._lock:
@@ -179,18 +174,34 @@ class Link:
 
     # tunnels
 
-    def can_share(self, through: int) -> bool:
-        """Tell whether this host carries its records, and none waits to be sent. Whoever has the
-        lock."""
-        return not self._is_over and self.through == through and self._outgoing.has_sent_all
+    def share(self, through: int, body: Body | SharedBody) -> int:
+        """Return the number of a record that this host carries with those of others; 0: it has to
+        go alone. With a number, nothing else leaves here until `shared`: so what is numbered by
+        several links leaves in the order of their numbers. Nobody is waited for, as who sends
+        here now may wait for another of these links."""
+        lock = self._lock
+        if not lock.acquire(blocking=False):
+            return 0
+        tunnel = self._tunnel
+        if tunnel is not None and tunnel.through == through and not self._is_over:
+            number = self._outgoing.share(body)
+            if number:
+                return number
+        lock.release()
+        return 0
 
-    def share(self, body: Body | SharedBody) -> int:
-        """Return the number of a record that is sent with those of others. Whoever has the lock."""
-        return self._outgoing.share(body)
+    def shared(self) -> None:
+        """Let others send here again."""
+        self._lock.release()
 
-    def take_shared(self, number: int, size: int) -> bool:
-        """Note a record that came with those of others; tell whether it is new. The loop's
-        thread."""
+    def take_shared(self, number: int, size: int, has_come: int = 0) -> bool:
+        """Note a record that came with those of others; tell whether it is new. `has_come`: the
+        last one that the other end has got. The loop's thread. Raises `RemoteProtocolError`."""
+        if has_come:
+            with self._lock:
+                self._outgoing.acknowledge(has_come)
+                if self._outgoing.is_waiting:
+                    self._push()
         is_new = self._incoming.take_next(number, size)
         self._tell_what_has_come()
         return is_new

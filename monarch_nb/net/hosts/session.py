@@ -37,13 +37,14 @@ _SHARED: Final[Flow] = (0, 0)
 class SharedBody(Protocol):
     """What a record is that goes to several hosts at once, as it goes to one of them alone."""
 
-    def pieces(self) -> Body: ...
+    def pieces_for(self, host: int) -> Body: ...
 
 
 class Outgoing:
-    """Keeps what is to be sent, and what was and may have to be sent again."""
+    """Keeps what is to be sent to a host, and what was and may have to be sent again."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: int = 0) -> None:
+        self._host = host
         self._flows: dict[Flow, deque[Piece]] = {}
         self._turns: deque[Flow] = deque()
         self._sharers: deque[int | Flow] = deque()  # of each piece in the shared flow, whose it is
@@ -57,6 +58,11 @@ class Outgoing:
     def is_empty(self) -> bool:
         """Tell whether the other end has all that was put here."""
         return not self._kept and not self._turns
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether something may have to be sent."""
+        return bool(self._turns) or self._sent != len(self._kept)
 
     def put(self, flow: Flow, pieces: Iterable[Piece]) -> None:
         source, process = flow
@@ -95,7 +101,7 @@ class Outgoing:
         if self._sent < len(self._kept):
             self._sent += 1
             number, kept = self._kept[self._sent - 1]
-            return number, _alone(kept)
+            return number, self._alone(kept)
         if not self._turns or self._kept_bytes > WINDOW_BYTES:
             return None
         body = self._gather()
@@ -105,17 +111,15 @@ class Outgoing:
         self._sent += 1
         return self._last, body
 
-    @property
-    def has_sent_all(self) -> bool:
-        """Tell whether nothing waits to be sent."""
-        return not self._turns and self._sent == len(self._kept)
-
     def share(self, body: Body | SharedBody) -> int:
-        """Return the number of a record that is sent with those of others, and that overtakes
-        nothing, since all was sent."""
+        """Return the number of a record that goes another way, with those of others; 0: it would
+        overtake what waits to be sent."""
+        if self.is_waiting:
+            return 0
         self._last += 1
         self._kept.append((self._last, body))
-        self._kept_bytes += _own_bytes(body)
+        if isinstance(body, list):
+            self._kept_bytes += sum(map(len, body))
         self._sent += 1
         return self._last
 
@@ -124,8 +128,11 @@ class Outgoing:
         if number > self._last:
             raise RemoteProtocolError(f"record {number} is acknowledged, {self._last} was the last")
         while self._kept and self._kept[0][0] <= number:
-            self._kept_bytes -= _own_bytes(self._kept.popleft()[1])
-            self._sent = max(0, self._sent - 1)
+            body = self._kept.popleft()[1]
+            if isinstance(body, list):  # others share the memory of what is shared
+                self._kept_bytes -= sum(map(len, body))
+            if self._sent:
+                self._sent -= 1
 
     def begin_again(self, received: int) -> None:
         """Send all over a new connection that the other end has not."""
@@ -135,7 +142,7 @@ class Outgoing:
     def drain(self, received: int) -> list[Body]:
         """Return the bodies of all that the other end has not, which go another way now."""
         self.acknowledge(received)
-        bodies = [_alone(body) for _, body in self._kept]
+        bodies = [self._alone(body) for _, body in self._kept]
         while self._turns:
             bodies.append(self._gather())
         self._kept.clear()
@@ -165,19 +172,13 @@ class Outgoing:
                 del self._flows[flow]
         return found
 
+    def _alone(self, body: Body | SharedBody) -> Body:
+        return body if isinstance(body, list) else body.pieces_for(self._host)
+
     def _has_left(self, sharer: int | Flow) -> None:
         self._sharing[sharer] -= 1
         if not self._sharing[sharer]:
             del self._sharing[sharer]
-
-
-def _own_bytes(body: Body | SharedBody) -> int:
-    # others share the memory of what is shared
-    return sum(map(len, body)) if isinstance(body, list) else 0
-
-
-def _alone(body: Body | SharedBody) -> Body:
-    return body if isinstance(body, list) else body.pieces()
 
 
 class Incoming:

@@ -50,6 +50,8 @@ class TreeNode:
         self._let_go = let_go
         self._control = control
         self._joiner = pieces.Joiner()
+        self.carries = False
+        """Casts for others, so that their answers are waited for."""
 
     # the way to the controller
 
@@ -122,6 +124,7 @@ class TreeNode:
         if cast.reply and piece.tag != pieces.GOES_ON and cast.branch.receivers > 1:
             self._folder.expect(cast.caller, cast.reply, cast.branch.receivers)
         for each in cast.under():
+            self.carries = True
             if (link := self._routes.link(each.host)) is not None:
                 tunnels.send(self._host, link, each.head(), [each.piece])
         if cast.branch.own_runs and (whole := self._joiner.take(piece)) is not None:
@@ -168,12 +171,12 @@ class TreeNode:
         link = None if through is None else self._routes.link(through)
         if link is None:
             return False
-        with controller.lock:
-            if not controller.can_share(link.host):
-                return False
-            own = Numbered(self._host, controller.share(alone))
+        number = controller.share(link.host, alone)
+        if number:
+            own = Numbered(self._host, number, controller.received)
             tunnels.send(self._host, link, self._fold(caller, [own, *numbered], folded), [])
-        return True
+            controller.shared()
+        return bool(number)
 
     def _fold(self, caller: int, numbered: Sequence[Numbered], folded: memoryview) -> bytes:
         return TreeFold(caller, numbered, folded).pack(self._own)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from monarch_nb.core.cast_tree import Branch, Node, TreeCast, TreeFold
+from monarch_nb.core.cast_tree import Branch, TreeCast, TreeFold
 from monarch_nb.core.casting import Cast, Run, by_host
 from monarch_nb.core.reply_folding import framed
 from monarch_nb.core.wire import frames
@@ -161,9 +161,9 @@ class TreeRoot:
         """Take folded answers of several hosts."""
         fold = TreeFold.unpack(message)
         stale = []
-        for host, number in fold.numbered:
+        for host, number, has_come in fold.numbered:
             link = self._routes.link(host)
-            if link is None or not link.take_shared(number, 0):
+            if link is None or not link.take_shared(number, 0, has_come):
                 stale.append(host)
         rest = fold.without(stale) if stale else fold.fold
         if rest is not None:
@@ -191,70 +191,54 @@ class TreeRoot:
         if found is None or found.runs is not runs:
             if len(self._cast_plans) >= _MOST_PLANS:
                 self._cast_plans.clear()
-            found = self._cast_plans[id(runs)] = _planned(runs, dict(self._under))
+            links = {each.host: each for each in self._routes.links}
+            found = self._cast_plans[id(runs)] = _planned(runs, dict(self._under), links)
         return found
 
     def _send(self, trunk: _Trunk, cast: TreeCast) -> None:
+        shared = _Shared(self._host, cast)
+        numbers = cast.numbers
         held: list[Link] = []
+        apart: list[Link] = []
         try:
-            apart = self._hold(trunk, held)
-            if apart:
-                cast = cast._replace(branch=trunk.branch.without(apart))
-            for at, link in enumerate(held, 1):
-                cast.numbers.append(link.share(_Alone(self._host, cast, at)))
-            packed = cast.branch.pack() if apart else trunk.packed
-            self._say(trunk.host, cast, packed)
+            for link, above, above_at in trunk.under:
+                number = 0
+                if not above_at or numbers[above_at]:
+                    number = link.share(above, shared)
+                (held if number else apart).append(link)
+                numbers.append(number)
+            self._say(trunk.host, cast, trunk.packed)
         finally:
             for link in held:
-                link.lock.release()
-        for at in apart:
-            alone = cast._replace(branch=trunk.branch.alone(at), numbers=[0])
-            self._say(alone.host, alone, alone.branch.pack())
-
-    def _hold(self, trunk: _Trunk, held: list[Link]) -> set[int]:
-        # While these are held nothing else leaves for them, so records leave in the order of their
-        # numbers. Nobody is waited for, as who holds one may want another: those go apart, and so
-        # does what is under them.
-        apart: set[int] = set()
-        link_to = self._routes.link
-        for at, (host, above, above_at) in enumerate(trunk.under, 1):
-            link = None if above_at in apart else link_to(host)
-            if link is None or not link.lock.acquire(blocking=False):
-                apart.add(at)
-            elif link.can_share(above):
-                held.append(link)
-            else:
-                link.lock.release()
-                apart.add(at)
-        return apart
+                link.shared()
+        for link in apart:
+            alone = cast.alone(link.host)
+            self._say(link.host, alone, alone.branch.pack())
 
     def _say(self, host: int, cast: TreeCast, packed: bytes) -> None:
         if (link := self._routes.link(host)) is not None:
             tunnels.send(self._host, link, cast.head(packed), [cast.piece])
 
 
-class _Alone:
-    """A cast, as the host at this place of it gets it that had not got it with the others."""
+class _Shared(NamedTuple):
+    """A cast as a record of the session with each of its hosts."""
 
-    def __init__(self, own: int, cast: TreeCast, at: int) -> None:
-        self._own = own
-        self._cast = cast
-        self._at = at
+    own: int
+    cast: TreeCast
 
-    def pieces(self) -> Body:
-        end = self._at + 1 + self._cast.branch.nodes[self._at].below
-        part = self._cast.part(self._at, end).counted()
-        ends = wire.gateway_id(self._own), wire.gateway_id(part.host)
+    def pieces_for(self, host: int) -> Body:
+        part = self.cast.part_of(host).counted()
+        ends = wire.gateway_id(self.own), wire.gateway_id(host)
         return list(pieces.in_parts(*ends, part.head(), [part.piece]))
 
 
 class _Trunk(NamedTuple):
     """A host right under the controller, with those of a cast under it. `packed`: the branch;
-    `under`: each but the first, the host that it is under, and the place of that."""
+    `under`: the link to each but the first, the host that it is under, and the place of that."""
 
     branch: Branch
     packed: bytes
-    under: Sequence[tuple[int, int, int]]
+    under: Sequence[tuple[Link, int, int]]
 
     @property
     def host(self) -> int:
@@ -269,7 +253,7 @@ class _CastPlan(NamedTuple):
     alone: Mapping[int, list[Run]]
 
 
-def _planned(runs: Sequence[Run], under: Mapping[int, int]) -> _CastPlan:
+def _planned(runs: Sequence[Run], under: Mapping[int, int], links: Mapping[int, Link]) -> _CastPlan:
     alone = dict(by_host(runs))
     children: dict[int, list[int]] = {}
     seen: set[int] = set()
@@ -277,35 +261,19 @@ def _planned(runs: Sequence[Run], under: Mapping[int, int]) -> _CastPlan:
         host = each
         while host not in seen:
             seen.add(host)
-            if (above := under.get(host)) is None:
+            above = under.get(host)
+            if above is None or host not in links:
                 break
             children.setdefault(above, []).append(host)
             host = above
-    tops = [host for host in children if host not in under]
-    trunks = [_trunk(top, children, alone) for top in tops]
+    trunks = []
+    for top in [host for host in children if host not in under]:
+        branch = Branch.of(top, children, alone)
+        places = {node.host: at for at, node in enumerate(branch.nodes)}
+        below = [node.host for node in branch.nodes[1:]]
+        ways = [(links[host], under[host], places[under[host]]) for host in below]
+        trunks.append(_Trunk(branch, branch.pack(), ways))
     for trunk in trunks:
         for node in trunk.branch.nodes:
             alone.pop(node.host, None)
     return _CastPlan(runs, trunks, alone)
-
-
-def _trunk(
-    top: int, children: Mapping[int, Sequence[int]], runs: Mapping[int, Sequence[Run]]
-) -> _Trunk:
-    nodes: list[Node] = []
-    found: list[Run] = []
-    under: list[tuple[int, int, int]] = []
-
-    def add(host: int) -> None:
-        at = len(nodes)
-        own = runs.get(host, ())
-        nodes.append(Node(host, 0, len(own)))
-        found.extend(own)
-        for each in children.get(host, ()):
-            under.append((each, host, at))
-            add(each)
-        nodes[at] = nodes[at]._replace(below=len(nodes) - at - 1)
-
-    add(top)
-    branch = Branch(nodes, found)
-    return _Trunk(branch, branch.pack(), under)
