@@ -20,7 +20,7 @@ from monarch_nb.core.wire.frames import Buffer, Message
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.actors import Release
 from monarch_nb.core.wire.messages.agents import Exited, Watch
-from monarch_nb.core.wire.messages.hosts import GoUnder, Introduce, WayLost
+from monarch_nb.core.wire.messages.hosts import GoUnder, Introduce, Way, WayLost
 from monarch_nb.errors import BrokenError, RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
@@ -290,11 +290,7 @@ class Gateway:
             case "go_under":
                 self._node.go_under(codec.decode(GoUnder, body).parent)
             case "way_lost":
-                lost = codec.decode(WayLost, body)
-                if self._routes.controller is None:
-                    self._root.way_lost(host, lost.host)
-                else:
-                    self._node.way_lost(host, is_closed=lost.is_closed)
+                self._told_of_way(host, codec.decode(WayLost, body))
             case "silent" | "heard":
                 pass  # a rank that is not dead keeps what it was lent
             case _:
@@ -324,17 +320,25 @@ class Gateway:
     def on_silent(self, link: Link, silent_s: float) -> None:
         controller = self._routes.controller
         if self._direct.has(link):
-            self._node.is_silent(link.host)
-            self._lost_below(link.host)
+            self._way_lost(link.host, Way.SILENT)
             return
         if link is controller:
-            self._node.tell_below(is_closed=False)
+            self._node.tell_below(Way.SILENT)
         self._on_pulse(link.host, silent_s)
 
-    def _lost_below(self, host: int) -> None:
-        # which may be reached through this one
+    def _way_lost(self, host: int, way: Way) -> None:
+        # the controller may be reached through that host, or that host through this one
         if (controller := self._routes.controller) is not None:
-            self._tell(controller.host, WayLost(host))
+            self._node.way_lost(host, way)
+            self._tell(controller.host, WayLost(host, way))
+
+    def _told_of_way(self, by: int, lost: WayLost) -> None:
+        if lost.way not in list(Way):
+            raise RemoteProtocolError(f"no way can be {lost.way!r:.80}")
+        if self._routes.controller is None:
+            self._root.way_lost(by, lost.host, Way(lost.way))
+        else:
+            self._node.way_lost(by, Way(lost.way))
 
     def on_way(self, link: Link) -> None:
         if self._routes.controller is None:
@@ -349,12 +353,11 @@ class Gateway:
         the way through the controller's."""
         self._malformed += link.malformed
         if self._direct.has(link):
-            self._node.way_lost(link.host)
-            self._lost_below(link.host)
+            self._way_lost(link.host, Way.of(silent_s))
             self._direct.lost(link)
             return
         if link is self._routes.controller:
-            self._node.tell_below(is_closed=silent_s is None)
+            self._node.tell_below(Way.of(silent_s))
             for each in self._routes.clear():
                 each.leave(_LINGER_S)
             self._direct.clear()

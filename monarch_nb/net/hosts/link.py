@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Protocol
 
 from monarch_nb.config import Config
 from monarch_nb.core.wire.frames import Message
+from monarch_nb.core.wire.messages.hosts import Way
 from monarch_nb.errors import ProtocolError, RemoteProtocolError
 from monarch_nb.net.hosts.dialing import Connection, Failure, dial
 from monarch_nb.net.hosts.handshake import Secret
@@ -143,11 +144,6 @@ class Link:
         """Tell whether it has a connection of its own, over which something was heard lately."""
         return self._connection is not None and not self._is_silent
 
-    @property
-    def dials(self) -> bool:
-        """Tell whether this end connects, not the other."""
-        return bool(self._addresses)
-
     def send(self, flow: Flow, pieces: Sequence[Piece]) -> None:
         """Send pieces of a message to who is reached over this link. Any thread."""
         with self._lock:
@@ -230,7 +226,7 @@ class Link:
             if number == self._attempt and self._opening is not None:
                 self._go_through(self._opening, has_come)
         elif kind == _CLOSED:
-            self.lose_tunnel()
+            self.lose_tunnel(Way.LOST)
         else:
             if self._tunnel is None and self._opening is None:  # the other end does not know
                 tunnel.carry([_HEADER.pack(_CLOSED, 0, self._incoming.received)])
@@ -248,25 +244,32 @@ class Link:
         self._heard()
         self._events.on_way(self)
 
-    def lose_tunnel(self, *, is_closed: bool = False) -> None:
-        """Look for another way: the tunnel carries no more. `is_closed`: as the other end has
-        closed its link to who carries. The loop's thread."""
-        if self._tunnel is None or self._is_over:
-            return
-        with self._lock:
-            self._drop_way()
-        self._heard_at = time.monotonic()
-        self._closed_at = self._heard_at if is_closed else None
-        self._dial()
-        self._events.on_way(self)
+    def lose_tunnel(self, way: Way) -> None:
+        """Look for another way: the tunnel is said to carry no more. The loop's thread."""
+        if self._is_over or (way is Way.SILENT and not self._addresses):
+            return  # who dials finds out, and comes
+        if self._tunnel is not None:
+            with self._lock:
+                self._drop_way()
+            self._heard_at = time.monotonic()
+            self._dial()
+            self._events.on_way(self)
+        if way is Way.CLOSED and self._has_no_way and self._closed_at is None:
+            self._closed_at = time.monotonic()
 
     def tick(self, now: float) -> None:
         """Do what is due. The loop's thread, every `pulse_s` or so."""
-        if self._opening is not None and now - self._opening_at > self._timing.silent_s:
-            self._opening = None
-            self._dial()
-        if self._is_over or self._tunnel is not None:
+        if self._is_over:
             return
+        if self._tunnel is not None:
+            if now - self._said_at > self._timing.outage_s / 3:  # is it one at the other end too?
+                with self._lock:
+                    self._say(_PULSE)
+            return
+        if self._opening is not None and now - self._opening_at > self._timing.silent_s:
+            self._opening = self._closed_at = None  # the other end may have gone that way
+            self._heard_at = now
+            self._dial()
         quiet_s = now - self._heard_at
         if quiet_s > self._timing.silent_s and not self._is_silent:
             self._is_silent = True

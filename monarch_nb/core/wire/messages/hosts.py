@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Final, NamedTuple
 
 from monarch_nb.core.wire.messages.codec import ControlMessage, Request
@@ -97,9 +98,22 @@ class GoUnder(ControlMessage, verb="go_under"):
     parent: int
 
 
+class Way(enum.StrEnum):
+    """What has become of a way through another host: nothing was heard on it lately, or it was
+    given up, or its end was closed by the host there, which may have ended."""
+
+    SILENT = "silent"
+    LOST = "lost"
+    CLOSED = "closed"
+
+    @staticmethod
+    def of(silent_s: float | None) -> Way:
+        """Return it for a link that was lost, for so long silent if that is why."""
+        return Way.CLOSED if silent_s is None else Way.LOST
+
+
 class WayLost(ControlMessage, verb="way_lost"):
-    """From a host that carries records between others: it does not reach that host any more, or
-    not now. `is_closed`: that host has closed the link, so it has ended, or its process has."""
+    """From a host that carries records between others: of its link to that host, a `Way`."""
 
     host: int
-    is_closed: bool = False
+    way: str

@@ -13,7 +13,7 @@ from monarch_nb.core.cast_tree import TreeCast, TreeFold
 from monarch_nb.core.casting import Cast
 from monarch_nb.core.reply_folding import Leaves, Leaving, Numbered, ReplyFolder
 from monarch_nb.core.wire.frames import HEADER, HOST_SHIFT, Message
-from monarch_nb.core.wire.messages.hosts import WayLost
+from monarch_nb.core.wire.messages.hosts import Way, WayLost
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
@@ -67,24 +67,18 @@ class TreeNode:
             to = controller.host
             controller.open(tunnels.tunnel(self._host, parent, to, self._routes.link))
 
-    def way_lost(self, through: int, *, is_closed: bool = False) -> None:
+    def way_lost(self, through: int, way: Way) -> None:
         """Reach the controller otherwise than through this host, if that is the way."""
         controller = self._routes.controller
-        if controller is not None and controller.through == through:
-            controller.lose_tunnel(is_closed=is_closed)
+        if controller is not None and controller.through in (through, None):
+            controller.lose_tunnel(way)
 
-    def is_silent(self, host: int) -> None:
-        """Do what is due when a host is silent to which there is a link."""
-        controller = self._routes.controller
-        if controller is not None and controller.dials:  # the other end finds out by itself
-            self.way_lost(host)
-
-    def tell_below(self, *, is_closed: bool) -> None:
-        """Tell all that may be under this host that it reaches the controller no more."""
+    def tell_below(self, way: Way) -> None:
+        """Tell all that may be under this host what has become of the way to the controller."""
         controller = self._routes.controller
         if controller is None:
             return
-        message = self._control(WayLost(controller.host, is_closed))
+        message = self._control(WayLost(controller.host, way))
         for link in self._routes.links:
             if link is not controller:
                 tunnels.send(self._host, link, message, [])

@@ -15,7 +15,7 @@ from monarch_nb.core.casting import Cast, Run, by_host
 from monarch_nb.core.reply_folding import framed
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import HEADER, HOST_SHIFT, Buffer, Message
-from monarch_nb.core.wire.messages.hosts import GoUnder
+from monarch_nb.core.wire.messages.hosts import GoUnder, Way
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
 from monarch_nb.net.hosts.link import Link
@@ -73,7 +73,7 @@ class TreeRoot:
             self._note_place(each)
         self._to_place.pop(host, None)
         self._doubted.pop(host, None)
-        self._go_round(host)
+        self._go_round(host, Way.LOST)
         if self._under.pop(host, None) is not None:
             self._cast_plans.clear()
 
@@ -88,10 +88,11 @@ class TreeRoot:
             self._cast_plans.clear()
         self._note_place(link.host)
 
-    def way_lost(self, through: int, host: int) -> None:
+    def way_lost(self, through: int, host: int, way: Way) -> None:
         """Reach a host otherwise than through this one."""
-        if self._under.get(host) == through and (link := self._routes.link(host)) is not None:
-            link.lose_tunnel()
+        link = self._routes.link(host)
+        if link is not None and self._under.get(host, through) == through:
+            link.lose_tunnel(way)
 
     def tick(self, now: float) -> None:
         """Do what is due."""
@@ -103,7 +104,7 @@ class TreeRoot:
             if link is None or link.through is not None or link.is_connected:
                 self._doubted.pop(host, None)
             elif now - self._doubted.setdefault(host, now) > _DOUBT_S:
-                self._go_round(host)
+                self._go_round(host, Way.SILENT)
 
     def _note_place(self, host: int) -> None:
         parent = self._plan.parent_of(host)
@@ -132,10 +133,10 @@ class TreeRoot:
         link = self._routes.link(host)
         return link is not None and (link.is_connected or link.through is not None)
 
-    def _go_round(self, host: int) -> None:
+    def _go_round(self, host: int, way: Way) -> None:
         # what is under a host is reached without it
         for each in [each for each, through in self._under.items() if through == host]:
-            self.way_lost(host, each)
+            self.way_lost(host, each, way)
 
     def furthest_first(self, links: Iterable[Link]) -> list[Link]:
         """Return links such that none carries for one behind it."""
@@ -217,7 +218,7 @@ class TreeRoot:
 
     def _say(self, host: int, cast: TreeCast, packed: bytes) -> None:
         if (link := self._routes.link(host)) is not None:
-            tunnels.send(self._host, link, cast.head(packed), [cast.piece])
+            tunnels.send(self._host, link, cast.head(packed), [cast.piece], cast.caller)
 
 
 class _Shared(NamedTuple):

@@ -38,10 +38,12 @@ def came_through(message: Message) -> int:
     return message.reply >> HOST_SHIFT
 
 
-def send(own: int, link: Link, head: bytes, parts: Body) -> None:
-    """Send a message to the gateway at the other end of a link, in the order of all these."""
-    flow = wire.gateway_id(own), wire.gateway_id(link.host)
-    link.send(flow, [pieces.in_parts(*flow, head, parts)])
+def send(own: int, link: Link, head: bytes, parts: Body, caller: int | None = None) -> None:
+    """Send a message to the gateway at the other end of a link, in the order of all these, and of
+    what `caller` sends over it."""
+    ends = wire.gateway_id(own), wire.gateway_id(link.host)
+    flow = ends[0] if caller is None else caller, ends[1]
+    link.send(flow, [pieces.in_parts(*ends, head, parts)])
 
 
 def _header(source: int, to: int, through: int) -> bytes:
