@@ -329,7 +329,7 @@ class Gateway:
     def _way_lost(self, host: int, way: Way) -> None:
         # the controller may be reached through that host, or that host through this one
         if (controller := self._routes.controller) is not None:
-            self._node.way_lost(host, way)
+            self._node.way_lost(host, Way.SILENT if way is Way.SILENT else Way.LOST)
             self._tell(controller.host, WayLost(host, way))
 
     def _told_of_way(self, by: int, lost: WayLost) -> None:

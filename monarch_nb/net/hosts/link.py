@@ -48,6 +48,7 @@ _LEAVES: Final = 3
 _OPEN: Final = 4  # a tunnel: the last record that has come; number: which attempt
 _OPENED: Final = 5
 _CLOSED: Final = 6  # it is used no more
+_MOVES: Final = 7  # to a tunnel, which was asked for: the connection is closed then
 _ABANDONED_S: Final = 2.0  # closed and not there again: who was there has died
 _LONGEST_WHY: Final = 4_000
 _FIRST_S: Final = 10.0  # until who was let in connects
@@ -122,6 +123,7 @@ class Link:
         self._said_at = self._heard_at = time.monotonic()
         self._closed_at: float | None = None  # by the other end, without a word
         self._has_been_reached = False
+        self._has_moved = False  # the other end, to a tunnel that may not be one yet
         self._is_silent = False
         self._is_over = False
         self._is_dialling = False
@@ -163,6 +165,7 @@ class Link:
             self._known_address = connection.address
             self._writer = connection.socket.dup()
             self._closed_at = None
+            self._has_moved = False
             self._push()
         self._loop.when_readable(connection.socket.fileno(), self._on_readable)
         self._heard()
@@ -234,10 +237,12 @@ class Link:
 
     def _go_through(self, tunnel: Tunnel, received: int, first: Body | None = None) -> None:
         with self._lock:
+            self._say(_MOVES)
             self._outgoing.begin_again(received)
             self._drop_way()
             self._tunnel = tunnel
             self._closed_at = None
+            self._has_moved = False
             if first is not None:
                 tunnel.carry(first)
             self._push()
@@ -375,6 +380,8 @@ class Link:
         if kind == _LEAVES:
             why = bytes(body[_HEADER.size : _HEADER.size + _LONGEST_WHY])
             self.lose(why.decode(errors="replace") or LEFT)
+        elif kind == _MOVES:
+            self._has_moved = True
         elif kind == _DATA and take(number, len(body)):
             self._hand_on(body)
             self._tell_what_has_come()
@@ -409,7 +416,8 @@ class Link:
     def _broken(self) -> None:
         with self._lock:
             self._drop_connection()
-        self._closed_at = time.monotonic()
+        if not self._has_moved:  # else it says nothing of who was there
+            self._closed_at = time.monotonic()
         self._dial()
 
     def _drop_way(self) -> None:
