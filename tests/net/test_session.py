@@ -1,5 +1,7 @@
 """A session over connections that break anywhere: nothing is lost, doubled or out of order."""
 
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -158,12 +160,39 @@ def test_what_cannot_be_is_a_protocol_error():
 def test_records_come_whole_however_they_are_cut(bodies, cut):
     sealer, reader = Sealer(KEY), RecordReader(KEY)
     data = b"".join(bytes(sealer.seal(body)) for body in bodies)
-    found = []
-    for at in range(0, len(data), cut):
-        part = data[at : at + cut]
+    assert [bytes(each) for each in fed(reader, data, cut)] == bodies
+
+
+def fed(reader, data, cut):
+    """What a reader makes of data that comes in parts."""
+    while data:
+        part = data[: min(cut, len(reader.room))]
         reader.room[: len(part)] = part
-        found += map(bytes, reader.take(len(part)))
-    assert found == bodies
+        data = data[len(part) :]
+        yield from reader.take(len(part))
+
+
+@given(st.integers(1, BODY_BYTES), st.integers(1 << 12, 1 << 18))
+def test_what_is_behind_a_record_comes_into_the_memory_where_it_shall_be(size, cut):
+    sealer, reader = Sealer(KEY), RecordReader(KEY)
+    behind = os.urandom(1000) * (size // 1000) + b"x" * (size % 1000)
+    data = bytes(sealer.seal(b"head", behind=memoryview(behind))) + bytes(sealer.seal(b"next"))
+    room = memoryview(bytearray(size))
+    bodies = fed(reader, data, cut)
+    assert bytes(next(bodies)) == b"head"
+    reader.open_into(room)
+    next(bodies)
+    assert room == behind
+    assert [bytes(each) for each in bodies] == [b"next"]
+
+
+def test_what_does_not_fit_there_is_refused():
+    sealer, reader = Sealer(KEY), RecordReader(KEY)
+    bodies = fed(reader, bytes(sealer.seal(b"head", behind=memoryview(b"long"))), 1)
+    next(bodies)
+    reader.open_into(memoryview(bytearray(3)))
+    with pytest.raises(ProtocolError):
+        next(bodies)
 
 
 @given(st.binary(min_size=1, max_size=30), st.integers(0, 1000), st.integers(1, 255))

@@ -23,6 +23,7 @@ from monarch_nb.core.wire.messages.hosts import Introduce
 from monarch_nb.errors import BrokenError, RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
+from monarch_nb.net.hosts.bulk.joiner import Joiner
 from monarch_nb.net.hosts.dialing import Connection
 from monarch_nb.net.hosts.direct import DirectLinks
 from monarch_nb.net.hosts.handshake import Secret
@@ -76,7 +77,7 @@ class Gateway:
         self._on_pulse = on_pulse
         self._here = dict(here or {})
         self._malformed = 0
-        self._joiner = pieces.Joiner()
+        self._joiner = Joiner()
         self._folder = ReplyFolder(wire.gateway_id(host))
         self._inbox = self._new_inbox()
         self._local = LocalProcesses(run_dir, loop, lender, self._watch)
@@ -214,6 +215,25 @@ class Gateway:
             self._routes.send(host, (piece.source, piece.port), [pieces.again(piece)])
         elif (message := self._joiner.take(piece)) is not None:
             self._deliver(piece.port, message)
+
+    def room_for(self, part: Message) -> memoryview:
+        """Return where what is in a part goes."""
+        if part.port >> frames.HOST_SHIFT != self.host:
+            return memoryview(bytearray(part.reply))
+        return self._joiner.room(part, part.reply)
+
+    def on_part(self, part: Message, data: memoryview) -> bool:
+        """Hand on a part that has come; tell whether it was the last of its message."""
+        if part.port >> frames.HOST_SHIFT != self.host:
+            flow = part.source, part.port
+            self._routes.send(
+                part.port >> frames.HOST_SHIFT, flow, [pieces.Part.of(*flow, data)]
+            )
+            return False
+        message = self._joiner.filled(part, len(data))
+        if message is not None:
+            self._deliver(part.port, message)
+        return message is not None
 
     def _from_here(self, message: Message) -> None:
         if message.kind != frames.RELAY:

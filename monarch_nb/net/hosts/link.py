@@ -22,7 +22,7 @@ from monarch_nb.core.wire.frames import Message
 from monarch_nb.errors import ProtocolError, RemoteProtocolError
 from monarch_nb.net.hosts.dialing import Connection, Failure, dial
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.pieces import read
+from monarch_nb.net.hosts.pieces import Part, Piece, flows, read, read_part
 from monarch_nb.net.hosts.session import Body, Flow, Incoming, Outgoing
 from monarch_nb.net.loop import Loop
 from monarch_nb.net.threads import helper_thread
@@ -33,6 +33,7 @@ _HEADER: Final = struct.Struct("<BQQ")  # kind, number, the last that has come
 _DATA: Final = 1
 _PULSE: Final = 2
 _LEAVES: Final = 3
+_PART: Final = 4  # the header of a part; the next record is what is in it
 _ABANDONED_S: Final = 2.0  # closed and not there again: who was there has died
 _LONGEST_WHY: Final = 4_000
 _FIRST_S: Final = 10.0  # until who was let in connects
@@ -55,12 +56,23 @@ class Timing(NamedTuple):
 
 
 class LinkEvents(Protocol):
-    """Takes what a link tells, in the thread of the loop."""
+    """Takes what a link tells, in the thread of the loop. A part is put where `room_for` says;
+    `on_part` tells whether it was the last of its message."""
 
     def on_piece(self, piece: Message) -> None: ...
+    def room_for(self, part: Message) -> memoryview: ...
+    def on_part(self, part: Message, data: memoryview) -> bool: ...
     def on_silent(self, link: Link, silent_s: float) -> None: ...
     def on_heard(self, link: Link) -> None: ...
     def on_lost(self, link: Link, why: str, silent_s: float | None) -> None: ...
+
+
+class _Part(NamedTuple):
+    """A part that is to come. `room`: where it goes; None: nowhere, it has come before."""
+
+    number: int
+    header: Message
+    room: memoryview | None
 
 
 class Link:
@@ -91,6 +103,7 @@ class Link:
         self._known_address: str | None = None  # the last at which the other end was reached
         self._writer: socket.socket | None = None  # the same socket: a loop reads or writes one
         self._rest: memoryview | None = None  # of a record that the socket did not take whole
+        self._part: _Part | None = None  # whose header has come
         self._said_at = self._heard_at = time.monotonic()
         self._closed_at: float | None = None  # by the other end, without a word
         self._is_silent = False
@@ -105,7 +118,7 @@ class Link:
     def received(self) -> int:
         return self._incoming.received
 
-    def send(self, flow: Flow, pieces: Sequence[bytes]) -> None:
+    def send(self, flow: Flow, pieces: Sequence[Piece]) -> None:
         """Send pieces of a message to who is reached over this link. Any thread."""
         with self._lock:
             if not self._is_over:
@@ -165,7 +178,7 @@ class Link:
                 if self._rest is not None:
                     found.socket.sendall(self._rest)
                 while (record := self._outgoing.next()) is not None:
-                    found.socket.sendall(self._sealed(found, _DATA, *record))
+                    found.socket.sendall(self._data(found, *record))
                 found.socket.sendall(self._sealed(found, _LEAVES, 0, [why.encode()]))
             self._drop_connection()
 
@@ -176,12 +189,14 @@ class Link:
             self._is_over = True
             self._drop_connection()
 
-    def drain(self, received: int) -> list[Message]:
-        """Return the pieces that the other end, which has received so many records, has not.
-        The link has ended. Raises `RemoteProtocolError` for a number that cannot be."""
+    def drain(self, received: int) -> list[tuple[Flow, Piece]]:
+        """Return the pieces that the other end, which has received so many records, has not, with
+        whose they are. The link has ended. Raises `RemoteProtocolError` for a number that cannot
+        be."""
         with self._lock:
             bodies = self._outgoing.drain(received)
-        return [piece for body in bodies for each in body for piece in read(memoryview(each))]
+        pieces = [each for body in bodies for each in ([body] if isinstance(body, Part) else body)]
+        return [found for each in pieces for found in flows(each)]
 
     def lose(self, why: str, silent_s: float | None = None) -> None:
         """Give the host up. The loop's thread."""
@@ -221,6 +236,9 @@ class Link:
             self._broken()
 
     def _on_record(self, body: memoryview) -> None:
+        if self._part is not None:
+            self._on_part(self._part, body)
+            return
         if len(body) < _HEADER.size:
             raise RemoteProtocolError(f"a record of {len(body)} bytes")
         kind, number, has_come = _HEADER.unpack_from(body)
@@ -230,11 +248,42 @@ class Link:
         if kind == _LEAVES:
             why = bytes(body[_HEADER.size : _HEADER.size + _LONGEST_WHY])
             self.lose(why.decode(errors="replace") or LEFT)
+        elif kind == _PART:
+            self._expect_part(number, body[_HEADER.size :])
         elif kind == _DATA and self._incoming.take(number, len(body)):
             self._hand_on(body)
-            if self._incoming.is_to_be_told:
-                with self._lock:
-                    self._say(_PULSE)
+            self._tell()
+
+    def _tell(self) -> None:
+        # what has come: the other end keeps it until then
+        if self._incoming.is_to_be_told:
+            with self._lock:
+                self._say(_PULSE)
+
+    def _expect_part(self, number: int, header: memoryview) -> None:
+        # it has come when what is in it has: a connection that breaks in between loses nothing
+        part, room = read_part(header), None
+        if self._incoming.is_new(number):
+            try:
+                room = self._events.room_for(part)
+            except ProtocolError:
+                self.malformed += 1
+        self._part = _Part(number, part, room)
+        if room is not None and self._connection is not None:
+            self._connection.reader.open_into(room)
+
+    def _on_part(self, awaited: _Part, body: memoryview) -> None:
+        number, part, room = awaited
+        self._part = None
+        if len(body) != part.reply:
+            raise RemoteProtocolError(f"a part of {len(body)} bytes, not {part.reply}")
+        if self._incoming.take(number, len(body)) and room is not None:
+            try:
+                if self._events.on_part(part, room):
+                    self._incoming.is_awaited = True
+            except ProtocolError:
+                self.malformed += 1
+        self._tell()
 
     def _hand_on(self, body: memoryview) -> None:
         # a record has whole pieces; what makes no sense is dropped, and the others come
@@ -270,7 +319,7 @@ class Link:
         self._loop.stop_reading(found.socket.fileno())
         if self._rest is not None:
             self._loop.stop_writing(writer.fileno())
-        self._connection = self._writer = self._rest = None
+        self._connection = self._writer = self._rest = self._part = None
         writer.close()
         found.socket.close()
 
@@ -313,18 +362,30 @@ class Link:
             record = self._outgoing.next()
             if record is None:
                 return
-            self._write(self._connection, self._sealed(self._connection, _DATA, *record))
+            self._write(self._connection, self._data(self._connection, *record))
 
     def _say(self, kind: int) -> None:
         # a sign of life, and what has come; a record that is being written is one too
         if self._rest is None and self._connection is not None:
             self._write(self._connection, self._sealed(self._connection, kind, 0, []))
 
-    def _sealed(self, on: Connection, kind: int, number: int, body: Body) -> memoryview:
+    def _data(self, on: Connection, number: int, body: Body) -> memoryview:
+        if isinstance(body, Part):
+            return self._sealed(on, _PART, number, [body.header], body.data)
+        return self._sealed(on, _DATA, number, body)
+
+    def _sealed(
+        self,
+        on: Connection,
+        kind: int,
+        number: int,
+        body: Sequence[bytes],
+        behind: memoryview | None = None,
+    ) -> memoryview:
         header = _HEADER.pack(kind, number, self._incoming.received)
         self._incoming.told()
         self._said_at = time.monotonic()
-        return on.sealer.seal(header, *body)
+        return on.sealer.seal(header, *body, behind=behind)
 
     def _write(self, on: Connection, record: memoryview) -> None:
         try:
@@ -351,3 +412,5 @@ class Link:
             if self._rest is None:
                 self._loop.stop_writing(self._writer.fileno())
                 self._push()
+                if self._incoming.is_to_be_told:
+                    self._say(_PULSE)

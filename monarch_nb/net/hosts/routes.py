@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from monarch_nb.net.hosts.link import Link
+from monarch_nb.net.hosts.pieces import Piece
 from monarch_nb.net.hosts.session import Flow
 
 
@@ -20,7 +21,7 @@ class Routes:
         self._ask = ask
         self._lock = threading.Lock()
         self._links: dict[int, Link] = {}
-        self._waiting: dict[int, list[tuple[Flow, Sequence[bytes]]]] = {}
+        self._waiting: dict[int, list[tuple[Flow, Sequence[Piece]]]] = {}
         self._detoured: set[int] = set()
         self._controller: Link | None = None
 
@@ -33,13 +34,13 @@ class Routes:
         """The link to the host to which all others are known; None: this is it."""
         return self._controller
 
-    def send(self, host: int, flow: Flow, pieces: Sequence[bytes]) -> None:
+    def send(self, host: int, flow: Flow, pieces: Sequence[Piece]) -> None:
         """Send pieces of a message to a process of this host. What nobody knows is dropped."""
         link = self._links.get(host) or self._other_way(host, flow, pieces)
         if link is not None:
             link.send(flow, pieces)
 
-    def _other_way(self, host: int, flow: Flow, pieces: Sequence[bytes]) -> Link | None:
+    def _other_way(self, host: int, flow: Flow, pieces: Sequence[Piece]) -> Link | None:
         is_first = False
         with self._lock:
             if (link := self._links.get(host)) is not None:  # just now

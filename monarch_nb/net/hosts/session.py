@@ -18,17 +18,18 @@ from typing import Final
 
 from monarch_nb.core.wire.frames import is_gateway
 from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.net.hosts.pieces import Part, Piece
 from monarch_nb.net.hosts.records import BODY_BYTES
 
 WINDOW_BYTES: Final = 16 << 20
 """Most that is on its way at once; the rest waits, and takes its memory once."""
-ACK_BYTES: Final = 1 << 20
+ACK_BYTES: Final = 4 << 20
 ACK_RECORDS: Final = 64
 _ROOM_BYTES: Final = BODY_BYTES - 1024  # for pieces in one record, beside its own header
 Flow = tuple[int, int]
 """Who sends, and to whom."""
-Body = list[bytes]
-"""The pieces in a record."""
+Body = list[bytes] | Part
+"""The pieces in a record; or a part, which has one of its own behind it."""
 _SHARED: Final[Flow] = (0, 0)
 
 
@@ -36,7 +37,7 @@ class Outgoing:
     """Keeps what is to be sent, and what was and may have to be sent again."""
 
     def __init__(self) -> None:
-        self._flows: dict[Flow, deque[bytes]] = {}
+        self._flows: dict[Flow, deque[Piece]] = {}
         self._turns: deque[Flow] = deque()
         self._sharers: deque[int | Flow] = deque()  # of each piece in the shared flow, whose it is
         self._sharing: dict[int | Flow, int] = {}
@@ -50,7 +51,7 @@ class Outgoing:
         """Tell whether the other end has all that was put here."""
         return not self._kept and not self._turns
 
-    def put(self, flow: Flow, pieces: Iterable[bytes]) -> None:
+    def put(self, flow: Flow, pieces: Iterable[Piece]) -> None:
         source, process = flow
         if is_gateway(process):
             self._share(source, pieces)
@@ -61,19 +62,19 @@ class Outgoing:
         else:
             self._line_up(flow, pieces)
 
-    def _share(self, end: int, pieces: Iterable[bytes]) -> None:
+    def _share(self, end: int, pieces: Iterable[Piece]) -> None:
         for each in [each for each in self._flows if end in each]:
             self._turns.remove(each)
             self._join(each, self._flows.pop(each))
         self._join(end, pieces)
 
-    def _join(self, sharer: int | Flow, pieces: Iterable[bytes]) -> None:
+    def _join(self, sharer: int | Flow, pieces: Iterable[Piece]) -> None:
         mine = list(pieces)
         self._sharers.extend([sharer] * len(mine))
         self._sharing[sharer] = self._sharing.get(sharer, 0) + len(mine)
         self._line_up(_SHARED, mine)
 
-    def _line_up(self, flow: Flow, pieces: Iterable[bytes]) -> None:
+    def _line_up(self, flow: Flow, pieces: Iterable[Piece]) -> None:
         waiting = self._flows.get(flow)
         if waiting is None:
             self._flows[flow] = deque(pieces)
@@ -92,7 +93,7 @@ class Outgoing:
         body = self._gather()
         self._last += 1
         self._kept.append((self._last, body))
-        self._kept_bytes += sum(map(len, body))
+        self._kept_bytes += _bytes_in(body)
         self._sent += 1
         return self._last, body
 
@@ -101,7 +102,7 @@ class Outgoing:
         if number > self._last:
             raise RemoteProtocolError(f"record {number} is acknowledged, {self._last} was the last")
         while self._kept and self._kept[0][0] <= number:
-            self._kept_bytes -= sum(map(len, self._kept.popleft()[1]))
+            self._kept_bytes -= _bytes_in(self._kept.popleft()[1])
             self._sent = max(0, self._sent - 1)
 
     def begin_again(self, received: int) -> None:
@@ -119,25 +120,31 @@ class Outgoing:
         return bodies
 
     def _gather(self) -> Body:
-        # pieces of flows in turn, as many as fit into a record
+        # pieces of flows in turn, as many as fit into a record; a part is alone
         found: list[bytes] = []
         size = 0
         while self._turns:
-            flow = self._turns[0]
-            waiting = self._flows[flow]
-            if found and size + len(waiting[0]) > _ROOM_BYTES:
+            first = self._flows[self._turns[0]][0]
+            if found and (isinstance(first, Part) or size + len(first) > _ROOM_BYTES):
                 break
-            self._turns.popleft()
-            piece = waiting.popleft()
-            if flow is _SHARED:
-                self._has_left(self._sharers.popleft())
+            piece = self._take_turn()
+            if isinstance(piece, Part):
+                return piece
             found.append(piece)
             size += len(piece)
-            if waiting:
-                self._turns.append(flow)
-            else:
-                del self._flows[flow]
         return found
+
+    def _take_turn(self) -> Piece:
+        flow = self._turns.popleft()
+        waiting = self._flows[flow]
+        piece = waiting.popleft()
+        if flow is _SHARED:
+            self._has_left(self._sharers.popleft())
+        if waiting:
+            self._turns.append(flow)
+        else:
+            del self._flows[flow]
+        return piece
 
     def _has_left(self, sharer: int | Flow) -> None:
         self._sharing[sharer] -= 1
@@ -150,15 +157,21 @@ class Incoming:
 
     def __init__(self) -> None:
         self.received = 0
+        self.is_awaited = False
+        """The other end waits to be told, because it has lent what has come."""
         self._records = 0
         self._bytes = 0
 
+    def is_new(self, number: int) -> bool:
+        """Tell whether a record is. Raises `RemoteProtocolError` for a gap."""
+        if number > self.received + 1:
+            raise RemoteProtocolError(f"record {number} after record {self.received}")
+        return number > self.received
+
     def take(self, number: int, size: int) -> bool:
         """Note a record; tell whether it is new. Raises `RemoteProtocolError` for a gap."""
-        if number <= self.received:
+        if not self.is_new(number):
             return False
-        if number != self.received + 1:
-            raise RemoteProtocolError(f"record {number} after record {self.received}")
         self.received = number
         self._records += 1
         self._bytes += size
@@ -166,7 +179,12 @@ class Incoming:
 
     @property
     def is_to_be_told(self) -> bool:
-        return self._records >= ACK_RECORDS or self._bytes >= ACK_BYTES
+        return self.is_awaited or self._records >= ACK_RECORDS or self._bytes >= ACK_BYTES
 
     def told(self) -> None:
         self._records = self._bytes = 0
+        self.is_awaited = False
+
+
+def _bytes_in(body: Body) -> int:
+    return len(body.data) if isinstance(body, Part) else sum(map(len, body))
