@@ -26,7 +26,7 @@ from functools import partial
 from typing import Final
 
 from monarch_nb.core.wire.leases import Handle
-from monarch_nb.data.shared import last_turn
+from monarch_nb.data.segments import last_turn
 from monarch_nb.errors import BrokenError
 
 KEPT_BYTES: Final = 1 << 30

@@ -31,7 +31,8 @@ from monarch_nb.core.wire.frames import (
 )
 from monarch_nb.core.wire.leases import Handle, read_table, write_table
 from monarch_nb.data.attached import attach, give_up_kept
-from monarch_nb.data.shared import Arena, Whole
+from monarch_nb.data.segments import Whole
+from monarch_nb.data.shared import Arena
 from monarch_nb.errors import LimitError
 from monarch_nb.net.links import DETACH_BYTES
 

@@ -226,9 +226,7 @@ class Gateway:
         """Hand on a part that has come; tell whether it was the last of its message."""
         if part.port >> frames.HOST_SHIFT != self.host:
             flow = part.source, part.port
-            self._routes.send(
-                part.port >> frames.HOST_SHIFT, flow, [pieces.Part.of(*flow, data)]
-            )
+            self._routes.send(part.port >> frames.HOST_SHIFT, flow, [pieces.Part.of(*flow, data)])
             return False
         message = self._joiner.filled(part, len(data))
         if message is not None:

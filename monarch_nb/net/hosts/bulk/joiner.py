@@ -11,7 +11,6 @@ from monarch_nb.net.hosts.pieces import BEGINS, GOES_ON, LENGTH, WHOLE
 from monarch_nb.net.streams import room_for
 
 
-
 class Room(Protocol):
     """Memory for one frame, which is filled from its begin to its end."""
 
