@@ -70,8 +70,7 @@ class Arena:
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._closed = False
-        self._rooms: weakref.WeakKeyDictionary[ctypes.Array[ctypes.c_char], _Place]
-        self._rooms = weakref.WeakKeyDictionary()  # by the windows over them
+        self._rooms: dict[int, _Place] = {}  # by the `id` of the window over each
         self._segments: list[Segment] = []  # the most recently lent last
         self._returned: deque[tuple[int, int]] = deque()  # (segment, holder)
         self._is_awaited = False
@@ -97,7 +96,7 @@ class Arena:
         return [next(handles) if place is None else place.handle for place in placed]
 
     def _place_of(self, buffer: memoryview) -> _Place | None:
-        return self._rooms.get(buffer.obj) if isinstance(buffer.obj, ctypes.Array) else None
+        return self._rooms.get(id(buffer.obj)) if isinstance(buffer.obj, ctypes.Array) else None
 
     def rooms(self, sizes: Sequence[int]) -> list[Room]:
         """Return memory for so many bytes each, more than none. Each is kept until its last view
@@ -119,8 +118,8 @@ class Arena:
         ]
         made = [Room(*place) for place in places]
         for room, place in zip(made, places, strict=True):
-            self._rooms[room.window] = place
-            end = weakref.finalize(room.window, self.release, place.segment.inode, _LENDER)
+            self._rooms[id(room.window)] = place
+            end = weakref.finalize(room.window, self._room_ended, id(room.window), place)
             end.atexit = False
         return made
 
@@ -135,6 +134,10 @@ class Arena:
         finally:
             self._finish(segments, lent, people)
         return [handle for handles in lent for handle in handles]
+
+    def _room_ended(self, window: int, place: _Place) -> None:
+        del self._rooms[window]
+        self.release(place.segment.inode, _LENDER)
 
     def promise(self, wholes: Sequence[Whole], holders: Iterable[int]) -> list[Handle]:
         """As `lend_pieces`, of memory that never changes: returns at once, a thread copies it.

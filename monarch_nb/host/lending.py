@@ -1,14 +1,20 @@
-"""Memory of this host in which large values from other hosts lie, lent to the ranks they are for.
+"""Memory of this host for large values on their way between hosts: lent to the ranks that they are
+for, and by the ranks that they are from.
 
-So such a value is written once for all ranks of the host. Made when the first one comes.
+A value that comes is put here once for all ranks of the host, piece by piece; one that goes is read
+where its rank has put it. Made when the first one comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from monarch_nb.core.wire.leases import Handle
+from monarch_nb.data import attached
 from monarch_nb.data.shared import Arena
+from monarch_nb.data.shared import Room as SharedRoom
+from monarch_nb.errors import LimitError, RemoteProtocolError
+from monarch_nb.net.hosts.bulk.joiner import OwnRoom, Room
 
 
 class Lending:
@@ -20,12 +26,28 @@ class Lending:
         self._limit_bytes = limit_bytes
         self._arena: Arena | None = None
 
+    def rooms(self, sizes: Sequence[int]) -> list[Room]:
+        """Make memory for buffers of so many bytes: such as can be lent, if they are large and
+        there is room."""
+        large = [size for size in sizes if size >= self.threshold_bytes]
+        try:
+            found = iter(self._opened().rooms(large) if large else ())
+        except LimitError:
+            return [OwnRoom(size) for size in sizes]
+        return [
+            _Lendable(next(found)) if size >= self.threshold_bytes else OwnRoom(size)
+            for size in sizes
+        ]
+
     def lend(self, buffers: Sequence[memoryview], holders: Sequence[int]) -> list[Handle]:
         """Lend these buffers to processes of this host. Raises `LimitError` where there is no
         room."""
-        if self._arena is None:
-            self._arena = Arena(self._limit_bytes)
-        return self._arena.lend(buffers, holders)
+        return self._opened().lend(buffers, holders)
+
+    def borrow(self, handle: Handle, on_release: Callable[[], None]) -> memoryview:
+        """Return what a process has lent; `on_release` is called, by any thread, when nobody has a
+        view of it any more. Raises `BrokenError` where it is gone."""
+        return attached.attach(handle, on_release)
 
     def release(self, segment: int, holder: int) -> None:
         """Take back what one process held."""
@@ -33,7 +55,8 @@ class Lending:
             self._arena.release(segment, holder)
 
     def forget(self, holder: int) -> None:
-        """Take back all that a process held, which has ended."""
+        """Take back all that a process held, which has ended, and hold nothing of its own."""
+        attached.give_up_kept()
         if self._arena is not None:
             self._arena.forget(holder)
 
@@ -42,3 +65,22 @@ class Lending:
         arena, self._arena = self._arena, None
         if arena is not None:
             arena.close()
+
+    def _opened(self) -> Arena:
+        if self._arena is None:
+            self._arena = Arena(self._limit_bytes)
+        return self._arena
+
+
+class _Lendable:
+    """Room that the gateway fills. It knows one error only: what has come cannot be taken."""
+
+    def __init__(self, room: SharedRoom) -> None:
+        self._room = room
+        self.whole = room.whole
+
+    def part(self, begin: int, end: int) -> memoryview:
+        try:
+            return self._room.part(begin, end)
+        except LimitError as error:
+            raise RemoteProtocolError(f"no room for what comes: {error}") from error

@@ -1,5 +1,5 @@
-"""Values on their way: encoded once, with large buffers in shared memory where the receivers can
-map it.
+"""Values on their way: encoded once, with large buffers in shared memory, which receivers of this
+host map; for those of others its gateway does.
 
 Rules: what a process lends it keeps until every receiver has let go or died; a finalizer only
 queues (it may run inside any allocation, even where a lock is held); the lender is told by a thread
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from monarch_nb.config import Config
-from monarch_nb.core.wire import frames, pickling
+from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import (
     DETACHED,
     GATEWAY,
@@ -182,17 +182,19 @@ class Payloads:
         if max(sizes, default=0) < threshold:
             return None
         holders = [each for each in receivers if each not in self._dead]
-        if not holders or any(each >> frames.HOST_SHIFT != self._host for each in holders):
+        if not holders:
             return None
+        is_near = all(each >> HOST_SHIFT == self._host for each in holders)
         large = [whole for whole, size in zip(wholes, sizes, strict=True) if size >= threshold]
         lender = self._lender()
-        lend = lender.promise if is_constant else lender.lend_pieces  # nobody can change `bytes`
+        # nobody can change `bytes`; a gateway takes up what it reads without waiting for it
+        lend = lender.promise if is_constant and is_near else lender.lend_pieces
         try:
             handles = iter(lend(large, holders))
         except LimitError:
-            if sum(size for size in sizes if size >= threshold) <= self._config.inline_limit_bytes:
-                return None
-            raise
+            if is_near and sum(map(_size, large)) > self._config.inline_limit_bytes:
+                raise
+            return None
         placed = [next(handles) if size >= threshold else None for size in sizes]
         inline = [whole[0] for whole, handle in zip(wholes, placed, strict=True) if handle is None]
         return [write_table(placed), *inline]

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from monarch_nb.config import Config
 from monarch_nb.core import reply_folding
-from monarch_nb.core.casting import Cast, Run, runs_of
+from monarch_nb.core.casting import MOST_RECEIVERS, Cast, Run, runs_of
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import (
     CALL,
@@ -394,7 +394,12 @@ class Proc:
         self.payloads.close()
 
     def _on_release(self, release: Release, message: Message) -> None:
-        self.payloads.taken_back(release.segment, message.source)
+        if release.holders is None:
+            self.payloads.taken_back(release.segment, message.source)
+        elif sum(count for _, count in release.holders) <= MOST_RECEIVERS:
+            for first, count in release.holders:
+                for holder in range(first, first + count):
+                    self.payloads.taken_back(release.segment, holder)
 
     def _release(self, owner: int, segment: int) -> None:
         if owner == self.id:

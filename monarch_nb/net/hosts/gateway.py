@@ -7,12 +7,13 @@ Whatever comes, the loop goes on: what makes no sense is dropped and counted.
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from monarch_nb.core.casting import Cast, by_host
+from monarch_nb.core.casting import Cast, Run, by_host
 from monarch_nb.core.reply_folding import HOLD_S, ReplyFolder
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Buffer, Message
@@ -23,7 +24,8 @@ from monarch_nb.core.wire.messages.hosts import Introduce
 from monarch_nb.errors import BrokenError, RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
-from monarch_nb.net.hosts.bulk.joiner import Joiner
+from monarch_nb.net.hosts.bulk.borrowing import Borrowing
+from monarch_nb.net.hosts.bulk.joiner import Joiner, own_rooms
 from monarch_nb.net.hosts.dialing import Connection
 from monarch_nb.net.hosts.direct import DirectLinks
 from monarch_nb.net.hosts.handshake import Secret
@@ -31,12 +33,11 @@ from monarch_nb.net.hosts.introductions import Introductions, Told
 from monarch_nb.net.hosts.link import Link, Timing
 from monarch_nb.net.hosts.listener import Listener
 from monarch_nb.net.hosts.routes import Routes
-from monarch_nb.net.local import Lender, LocalProcesses
+from monarch_nb.net.local import Lender, LocalProcesses, Take
 from monarch_nb.net.loop import Loop
 from monarch_nb.net.stream_inbox import StreamInbox
 
 _FORKED: Final = "this process was forked from a member of a mesh and cannot send"
-Take = Callable[[Sequence[Buffer]], None]
 OnLost = Callable[[int, str, float | None], None]
 """A host, why it is lost, and for how long it was silent, if that is why."""
 
@@ -54,7 +55,9 @@ class Gateway:
         on_lost: is called once for each host that is lost.
         on_pulse: is called with a host, and for how long it has been silent, or None when it is
             heard again.
-        lender: puts large values from other hosts where all processes of this one find them.
+        lender: puts large values from other hosts where all processes of this one find them, and
+            maps what these lend.
+        watch: has `ended` called when a process of this host ends; None: its agent does.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Gateway:
         on_pulse: Callable[[int, float | None], None] = ignore,
         here: Mapping[int, Take] | None = None,
         lender: Lender | None = None,
+        watch: Callable[[int], None] | None = None,
     ) -> None:
         self._run_dir = run_dir
         self.host = host
@@ -75,12 +79,12 @@ class Gateway:
         self._timing = timing
         self._on_lost = on_lost
         self._on_pulse = on_pulse
-        self._here = dict(here or {})
         self._malformed = 0
-        self._joiner = Joiner()
+        self._joiner = Joiner(own_rooms if lender is None else lender.rooms)
         self._folder = ReplyFolder(wire.gateway_id(host))
         self._inbox = self._new_inbox()
-        self._local = LocalProcesses(run_dir, loop, lender, self._watch)
+        self._local = LocalProcesses(run_dir, loop, lender, watch or self._watch, here or {})
+        self._borrowing = Borrowing(lender, loop, self._give_back)
         self._routes = Routes(self._ask_for)
         self._introductions = Introductions()
         self._direct = DirectLinks(self._routes, timing, self._new_link, self._tell)
@@ -172,8 +176,25 @@ class Gateway:
 
     # sending
 
+    def ended(self, process: int) -> None:
+        """Hold nothing any more for a process of this host, or of it. The loop's thread."""
+        self._local.ended(process)
+
+    def take_up(self, bodies: Sequence[Buffer], runs: Sequence[Run]) -> Sequence[Buffer]:
+        """Return a message of this very process with what it has lent to processes of other hosts
+        in its place, as nobody changes it any more. Any thread."""
+        constant = [each if type(each) is bytes else bytes(memoryview(each)) for each in bodies]
+        return self._borrowing.take_up(constant, runs)
+
+    def _give_back(self, owner: int, release: Release) -> None:
+        if self._local.may_live(owner):
+            self._local.deliver(owner, [self._control(release)])
+
     def send(self, source: int, process: int, bodies: Sequence[Buffer]) -> None:
         """Send a message to a process of another host. Any thread."""
+        if process >> frames.HOST_SHIFT == self.host:  # itself
+            self._loop.soon(functools.partial(self._deliver, process, bodies))
+            return
         cut = list(pieces.cut(source, process, bodies))
         self._routes.send(process >> frames.HOST_SHIFT, (source, process), cut)
 
@@ -236,15 +257,22 @@ class Gateway:
     def _from_here(self, message: Message) -> None:
         if message.kind != frames.RELAY:
             raise RemoteProtocolError("a gateway takes only what is for processes of other hosts")
-        bodies = [message.payload, *message.buffers]
+        bodies: Sequence[Buffer] = [message.payload, *message.buffers]
         if message.port >> frames.HOST_SHIFT == self.host:
             self._deliver(message.port, bodies)
         else:
+            bodies = self._borrowed(bodies, [Run(message.port, 0, 1)])
             was_holding = self._folder.is_holding
             for source, leaving in self._folder.take(message.source, message.port, bodies):
                 self.send(source, message.port, leaving)
             if self._folder.is_holding and not was_holding:
                 self._loop.after(HOLD_S, self._let_go)
+
+    def _borrowed(self, bodies: Sequence[Buffer], runs: Sequence[Run]) -> Sequence[Buffer]:
+        # with what a process here has lent to those of other hosts in its place
+        if (lender := self._borrowing.lender_of(bodies)) is not None:
+            self._local.watch(lender)
+        return self._borrowing.take_up(bodies, runs)
 
     def _let_go(self) -> None:
         for caller, leaving in self._folder.let_go().items():
@@ -252,10 +280,7 @@ class Gateway:
                 self.send(source, caller, bodies)
 
     def _deliver(self, process: int, message: Sequence[Buffer]) -> None:
-        take = self._here.get(process)
-        if take is not None:
-            take(message)
-        elif process == wire.gateway_id(self.host):
+        if process == wire.gateway_id(self.host):
             self._told(message)
         else:
             self._local.deliver(process, message)
@@ -281,6 +306,8 @@ class Gateway:
                     self._direct.told(host, body)
 
     def _spread(self, source: int, cast: Cast) -> None:
+        if source >> frames.HOST_SHIFT == self.host:
+            cast = cast._replace(bodies=self._borrowed(cast.bodies, cast.runs))
         hosts = dict(by_host(cast.runs))
         here = hosts.pop(self.host, [])
         _, _, _, _, _, _, caller, reply = frames.parse_header(bytes(cast.bodies[0]))
@@ -356,12 +383,13 @@ class GatewayRelay:
     def send(self, process: int, parts: Sequence[Buffer]) -> None:
         if self._is_severed:
             raise BrokenError(_FORKED)
-        self._gateway.send(self._own, process, parts)
+        self._gateway.send(self._own, process, self._gateway.take_up(parts, [Run(process, 0, 1)]))
 
     def cast(self, cast: Cast) -> None:
         if self._is_severed:
             raise BrokenError(_FORKED)
-        self._gateway.cast(self._own, cast)
+        bodies = self._gateway.take_up(cast.bodies, cast.runs)
+        self._gateway.cast(self._own, cast._replace(bodies=bodies))
 
     def sever(self) -> None:
         self._is_severed = True
