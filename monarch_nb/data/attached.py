@@ -26,21 +26,16 @@ from functools import partial
 from typing import Final
 
 from monarch_nb.core.wire.leases import Handle
-from monarch_nb.data.segments import last_turn
+from monarch_nb.data.segments import address_of, last_turn, mapped
 from monarch_nb.errors import BrokenError
 
 KEPT_BYTES: Final = 1 << 30
 KEPT_FROM_BYTES: Final = 4 << 20  # below, a mapping costs less than looking after it
 _SHORTEST_S: Final = 20e-6  # between two looks whether it is filled
 _LONGEST_S: Final = 1e-3
-_MAP_FIXED: Final = 0x10
 _PAGEMAP_SCAN: Final = 0xC0606610
 _SCAN: Final = struct.Struct("<12Q")
 _FILE, _PRESENT, _SWAPPED = 1 << 2, 1 << 3, 1 << 4
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 
 _forks: list[None] = []  # grows at every fork; thrice, as other threads run between hooks and fork
 _count = partial(_forks.append, None)
@@ -60,7 +55,7 @@ def attach(handle: Handle, on_release: Callable[[], None]) -> memoryview:
         _wait_until_filled(handle)
         handle = handle._replace(turn=0)
     mapping = _kept.pop(handle, None) or _map(handle)
-    window = (ctypes.c_char * handle.size).from_address(_address(mapping))
+    window = (ctypes.c_char * handle.size).from_address(address_of(mapping))
     weakref.finalize(window, _ended, handle, mapping, forks, on_release).atexit = False
     return pickle.PickleBuffer(window).raw()
 
@@ -82,14 +77,8 @@ def _wait_until_filled(handle: Handle) -> None:
 
 
 def _map(handle: Handle) -> mmap.mmap:
-    # an anonymous mapping with the file put in its place: `mmap.mmap` would keep the fd open
-    mapping = mmap.mmap(-1, handle.size, mmap.MAP_PRIVATE)
-    access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
-    address = _address(mapping)
     with _opened(handle) as fd:
-        if _libc.mmap(address, handle.size, access, flags, fd, handle.offset) != address:
-            raise OSError(ctypes.get_errno(), "mmap failed")
-    return mapping
+        return mapped(fd, handle.offset, handle.size, mmap.MAP_PRIVATE)
 
 
 @contextlib.contextmanager
@@ -107,10 +96,6 @@ def _opened(handle: Handle) -> Iterator[int]:
     except OSError as error:
         message = f"cannot attach shared memory of process {handle.pid}; has it ended? {error}"
         raise BrokenError(message) from error
-
-
-def _address(mapping: mmap.mmap) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
 
 
 def _ended(handle: Handle, mapping: mmap.mmap, forks: int, on_release: Callable[[], None]) -> None:
@@ -132,7 +117,7 @@ def _keep(handle: Handle, mapping: mmap.mmap) -> None:
 
 def _is_unwritten(mapping: mmap.mmap) -> bool:
     # Whether all its pages that are there are the file's
-    start = _address(mapping)
+    start = address_of(mapping)
     end = -(-(start + len(mapping)) // mmap.PAGESIZE) * mmap.PAGESIZE
     region = ctypes.create_string_buffer(24)  # where the kernel puts the first that is not
     query = _SCAN.pack(

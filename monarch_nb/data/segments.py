@@ -25,11 +25,14 @@ from monarch_nb.errors import LimitError
 PACK_BYTES = 64 << 20  # neighbours share a segment up to this size: 1000 tensors, not 1000 fds
 PAGE: Final = mmap.PAGESIZE
 _TURN = struct.Struct("<I")
+_MAP_FIXED: Final = 0x10
 _POPULATE_WRITE: Final = 23  # Linux 5.14
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.memcpy.restype = ctypes.c_void_p
 _libc.memcpy.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 Whole = Sequence[memoryview]
@@ -41,6 +44,16 @@ def last_turn(fd: int) -> int:
     end = os.fstat(fd).st_size - _TURN.size
     found: int = _TURN.unpack(os.pread(fd, _TURN.size, end))[0]
     return found
+
+
+def mapped(fd: int, offset: int, size: int, flags: int) -> mmap.mmap:
+    """Map a part of a file, to be read and written. Raises `OSError`."""
+    # an anonymous mapping with the file put in its place: `mmap.mmap` would keep the fd open
+    mapping = mmap.mmap(-1, size, mmap.MAP_PRIVATE)
+    address, access = address_of(mapping), mmap.PROT_READ | mmap.PROT_WRITE
+    if _libc.mmap(address, size, access, flags | _MAP_FIXED, fd, offset) != address:
+        raise OSError(ctypes.get_errno(), "mmap failed")
+    return mapping
 
 
 class Segment:
@@ -66,7 +79,7 @@ class Segment:
         """Return the places of buffers that are to be put into `window`s."""
         if self.fd < 0:
             self._create()
-        self.mapping = self.mapping or mmap.mmap(self.fd, self.capacity)
+        self.mapping = self.mapping or self._mapped(mmap.MAP_SHARED)
         return self._handles(sizes, 0)
 
     def window(self, offset: int, size: int) -> ctypes.Array[ctypes.c_char]:
@@ -154,15 +167,19 @@ class Segment:
         except OSError as error:
             raise full(self.capacity, 0) from error
 
+    def _mapped(self, flags: int) -> mmap.mmap:
+        try:
+            return mapped(self.fd, 0, self.capacity, flags)
+        except OSError as error:
+            raise full(self.capacity, 0) from error
+
     def _write(self, view: memoryview, offset: int) -> None:
         done = 0
         while done < len(view):  # the kernel takes 2 GB at a time
             done += os.pwrite(self.fd, view[done:], offset + done)
 
     def _move(self, view: memoryview, offset: int) -> None:
-        self.mapping = self.mapping or mmap.mmap(
-            self.fd, self.capacity, mmap.MAP_SHARED | mmap.MAP_POPULATE
-        )
+        self.mapping = self.mapping or self._mapped(mmap.MAP_SHARED | mmap.MAP_POPULATE)
         if isinstance(whole := view.obj, bytes) and len(whole) == len(view) <= PACK_BYTES:
             _libc.memcpy(address_of(self.mapping) + offset, whole, len(whole))  # without the GIL
             return
