@@ -27,6 +27,7 @@ from monarch_nb.core.wire.frames import (
     LENT,
     RELAYED,
     SHARED,
+    Buffer,
     Message,
 )
 from monarch_nb.core.wire.leases import Handle, read_table, write_table
@@ -119,6 +120,19 @@ class Payloads:
     def encode_bytes(self, payload: bytes, buffers: Sequence[Any] = ()) -> Payload:
         return Payload(payload, buffers, DETACHED if len(payload) >= DETACH_BYTES else 0)
 
+    def encode_buffer(self, buffer: memoryview, receiver: int) -> Payload:
+        """Carry bytes as they are beside a control message; they may change afterwards."""
+        shared = self._share([[buffer]], [receiver], is_constant=False)
+        return Payload(b"", [buffer]) if shared is None else Payload(b"", shared, SHARED)
+
+    def buffer_of(self, message: Message) -> memoryview:
+        """Return what `encode_buffer` was given; nothing where nothing has come. Raises
+        `BrokenError` if who has lent it is gone."""
+        carried = _carried(message, b"")
+        if carried.flags & SHARED:
+            self._take_up(carried)
+        return memoryview(carried.buffers[0]).cast("B") if carried.buffers else memoryview(b"")
+
     def decode(self, message: Message) -> Any:
         """Return the value of a message; unpickles, so never called in the inbox thread."""
         if message.flags & SHARED:
@@ -129,11 +143,7 @@ class Payloads:
         return pickling.loads(message.payload, message.buffers)
 
     def decode_user_data(self, message: Message) -> Any:
-        *buffers, payload = message.buffers
-        carried = Message(
-            (0, message.flags, 0, 0, 0, 0, message.source, 0), memoryview(payload), buffers
-        )
-        return self.decode(carried)
+        return self.decode(_carried(message, message.buffers[-1]))
 
     def discard(self, message: Message) -> None:
         """Give back the memory that a message for nobody borrows."""
@@ -256,6 +266,12 @@ class Payloads:
             self._releaser.join(1)
         if self._arena is not None:
             self._arena.close()
+
+
+def _carried(message: Message, payload: Buffer) -> Message:
+    # the user data in a control message, behind which stands its payload
+    header = (0, message.flags, 0, 0, 0, 0, message.source, 0)
+    return Message(header, memoryview(payload), message.buffers[:-1])
 
 
 def _size(whole: Whole) -> int:

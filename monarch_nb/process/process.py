@@ -289,10 +289,10 @@ class Proc:
         content = _control(message, payload)
         self.send(process, CONTROL, CONTROL_PORT, content, reply=reply, rank=rank, tag=tag)
 
-    def answer(self, message: Message, answer: object, buffers: Sequence[Any] = ()) -> None:
+    def answer(self, message: Message, answer: object, payload: Payload | None = None) -> None:
         if message.reply:
-            payload = Payload(codec.encode_answer(answer), list(buffers))
-            self.send(message.source, CONTROL, message.reply, payload, rank=message.rank)
+            content = _beside(codec.encode_answer(answer), payload)
+            self.send(message.source, CONTROL, message.reply, content, rank=message.rank)
 
     def ask(
         self,
@@ -488,11 +488,15 @@ def _bodies(
 
 
 def _control(message: object, payload: Payload | None) -> Payload:
+    return _beside(codec.encode(message), payload)
+
+
+def _beside(text: bytes, payload: Payload | None) -> Payload:
     # user data in the buffers, where no inbox thread opens it
     if payload is None:
-        return Payload(codec.encode(message))
+        return Payload(text)
     flags = payload.flags & (SHARED | LENT)
-    return Payload(codec.encode(message), [*payload.buffers, payload.payload], flags)
+    return Payload(text, [*payload.buffers, payload.payload], flags)
 
 
 def answer_of(kind: type[A], message: Message) -> A | Refused:

@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from monarch_nb.core.wire.frames import Message
 from monarch_nb.core.wire.messages.actors import ReadBuffer, WriteBuffer
@@ -20,14 +20,14 @@ from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.data.memory import Memory
 from monarch_nb.data.onesided import Dropped, Outside
 from monarch_nb.data.registry import Place
-from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.errors import MeshError, RemoteProtocolError
 from monarch_nb.process.exit import Exit
-from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc, Waiter, answer_of
 from monarch_nb.services.transfer.buffers import DROPPED
 
-CHUNK_BYTES: Final = 1 << 20
-WINDOW: Final = 4
+CHUNK_BYTES: Final = 1 << 23
+"""Each is lent at one end and taken at the other: of shorter ones that takes as long as the way."""
+WINDOW: Final = 3
 
 
 def time_limit(seconds: float, action: Callable[[], None]) -> threading.Timer:
@@ -77,14 +77,19 @@ class Served(Waiter):
 
     def deliver(self, message: Message) -> None:
         if self._port not in self._proc.waiting:
+            self._proc.discard(message)
             return
         answer = answer_of(Done, message)
         if isinstance(answer, Refused):
             kind = Dropped if answer.kind == DROPPED else Outside
             self.finish(kind(answer.error))
             return
-        if not self._write and not self._take(message):
-            self.finish(RemoteProtocolError(f"a chunk that is not the one asked for: {message!r}"))
+        try:
+            if not self._write and not self._take(message):
+                text = f"a chunk that is not the one asked for: {message!r}"
+                raise RemoteProtocolError(text)
+        except MeshError as error:
+            self.finish(error)
             return
         self._left -= 1
         if self._left:
@@ -118,7 +123,7 @@ class Served(Waiter):
         process, serial, offset = self._place.process, self._place.serial, number * CHUNK_BYTES
         chunk = self._chunk(number)
         if self._write:
-            payload = Payload(b"", [chunk])
+            payload = self._proc.payloads.encode_buffer(chunk, process)
             wanted = WriteBuffer(serial, offset)
             self._proc.control(process, wanted, payload=payload, reply=self._port, rank=number)
         else:
@@ -129,8 +134,8 @@ class Served(Waiter):
         return self._view[number * CHUNK_BYTES : min((number + 1) * CHUNK_BYTES, self._size)]
 
     def _take(self, message: Message) -> bool:
-        data: Any = message.buffers[0] if message.buffers else b""
+        data = self._proc.payloads.buffer_of(message)
         if message.rank >= self._count or len(data) != self._chunk(message.rank).nbytes:
             return False
-        self._chunk(message.rank)[:] = memoryview(data).cast("B")
+        self._chunk(message.rank)[:] = data
         return True
