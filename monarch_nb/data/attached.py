@@ -4,7 +4,8 @@ Large mappings outlive that, for the next buffer that lies in the same place: ma
 two page faults' time for each page, 25 ms for 256 MB that take 10 ms to be summed. Rules:
 
 1. Only a mapping of which no page was written is kept: the others have pages of their own, which
-   would hide what the lender writes next. The kernel tells (`_is_unwritten`; Linux 6.7).
+   would hide what the lender writes next. The kernel tells (`_is_unwritten`; Linux 6.7), unless it
+   was mapped to be read only.
 2. What is kept holds the lender's memory even after it has let go of it, so it is bounded, and
    given up when any process dies (`give_up_kept`).
 3. The end of a view may come inside any allocation of any thread: it takes no lock.
@@ -41,11 +42,15 @@ _forks: list[None] = []  # grows at every fork; thrice, as other threads run bet
 _count = partial(_forks.append, None)
 os.register_at_fork(before=_count, after_in_parent=_count, after_in_child=_count)
 
-_kept: dict[Handle, mmap.mmap] = {}  # the most recently used last
+Way = tuple[Handle, bool]
+"""What is mapped, and whether it is to be read only."""
+_kept: dict[Way, mmap.mmap] = {}  # the most recently used last
 
 
-def attach(handle: Handle, on_release: Callable[[], None]) -> memoryview:
-    """Return the lent bytes as a private, writable view; nobody else sees what is written to it.
+def attach(
+    handle: Handle, on_release: Callable[[], None], *, read_only: bool = False
+) -> memoryview:
+    """Return the lent bytes as a private view; nobody else sees what is written to it.
 
     When the last view or array over it is gone, it is let go of and `on_release` called once, in
     whatever thread that happens. BrokenError if the owner has died or has let go of the segment.
@@ -54,10 +59,12 @@ def attach(handle: Handle, on_release: Callable[[], None]) -> memoryview:
     if handle.turn:
         _wait_until_filled(handle)
         handle = handle._replace(turn=0)
-    mapping = _kept.pop(handle, None) or _map(handle)
+    way = handle, read_only
+    mapping = _kept.pop(way, None) or _map(*way)
     window = (ctypes.c_char * handle.size).from_address(address_of(mapping))
-    weakref.finalize(window, _ended, handle, mapping, forks, on_release).atexit = False
-    return pickle.PickleBuffer(window).raw()
+    weakref.finalize(window, _ended, way, mapping, forks, on_release).atexit = False
+    view = pickle.PickleBuffer(window).raw()
+    return view.toreadonly() if read_only else view
 
 
 def give_up_kept() -> None:
@@ -76,9 +83,10 @@ def _wait_until_filled(handle: Handle) -> None:
         pause_s = min(2 * pause_s, _LONGEST_S)
 
 
-def _map(handle: Handle) -> mmap.mmap:
+def _map(handle: Handle, read_only: bool) -> mmap.mmap:
+    access = mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE
     with _opened(handle) as fd:
-        return mapped(fd, handle.offset, handle.size, mmap.MAP_PRIVATE)
+        return mapped(fd, handle.offset, handle.size, mmap.MAP_PRIVATE, access)
 
 
 @contextlib.contextmanager
@@ -98,21 +106,22 @@ def _opened(handle: Handle) -> Iterator[int]:
         raise BrokenError(message) from error
 
 
-def _ended(handle: Handle, mapping: mmap.mmap, forks: int, on_release: Callable[[], None]) -> None:
+def _ended(way: Way, mapping: mmap.mmap, forks: int, on_release: Callable[[], None]) -> None:
     if forks != len(_forks):  # a child reads on
         return
-    if handle.size >= KEPT_FROM_BYTES and _is_unwritten(mapping):
-        _keep(handle, mapping)
+    handle, read_only = way
+    if handle.size >= KEPT_FROM_BYTES and (read_only or _is_unwritten(mapping)):
+        _keep(way, mapping)
     else:
         mapping.close()
     on_release()
 
 
-def _keep(handle: Handle, mapping: mmap.mmap) -> None:
-    _kept.pop(handle, None)
-    _kept[handle] = mapping
+def _keep(way: Way, mapping: mmap.mmap) -> None:
+    _kept.pop(way, None)
+    _kept[way] = mapping
     while sum(map(len, list(_kept.values()))) > KEPT_BYTES:
-        _kept.pop(next(iter(list(_kept)), handle), None)
+        _kept.pop(next(iter(list(_kept)), way), None)
 
 
 def _is_unwritten(mapping: mmap.mmap) -> bool:

@@ -46,11 +46,13 @@ def last_turn(fd: int) -> int:
     return found
 
 
-def mapped(fd: int, offset: int, size: int, flags: int) -> mmap.mmap:
-    """Map a part of a file, to be read and written. Raises `OSError`."""
+def mapped(
+    fd: int, offset: int, size: int, flags: int, access: int = mmap.PROT_READ | mmap.PROT_WRITE
+) -> mmap.mmap:
+    """Map a part of a file. Raises `OSError`."""
     # an anonymous mapping with the file put in its place: `mmap.mmap` would keep the fd open
     mapping = mmap.mmap(-1, size, mmap.MAP_PRIVATE)
-    address, access = address_of(mapping), mmap.PROT_READ | mmap.PROT_WRITE
+    address = address_of(mapping)
     if _libc.mmap(address, size, access, flags | _MAP_FIXED, fd, offset) != address:
         raise OSError(ctypes.get_errno(), "mmap failed")
     return mapping

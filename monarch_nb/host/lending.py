@@ -7,14 +7,22 @@ where its rank has put it. Made when the first one comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import errno
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from monarch_nb.core.wire.leases import Handle
 from monarch_nb.data import attached
 from monarch_nb.data.shared import Arena
 from monarch_nb.data.shared import Room as SharedRoom
-from monarch_nb.errors import LimitError, RemoteProtocolError
+from monarch_nb.errors import BrokenError, LimitError, RemoteProtocolError
 from monarch_nb.net.hosts.bulk.joiner import OwnRoom, Room
+
+_NO_FILE_LEFT: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class Lending:
@@ -25,6 +33,7 @@ class Lending:
         self.threshold_bytes = threshold_bytes
         self._limit_bytes = limit_bytes
         self._arena: Arena | None = None
+        self._spare = _SpareFile()
 
     def rooms(self, sizes: Sequence[int]) -> list[Room]:
         """Make memory for buffers of so many bytes: such as can be lent, if they are large and
@@ -47,7 +56,15 @@ class Lending:
     def borrow(self, handle: Handle, on_release: Callable[[], None]) -> memoryview:
         """Return what a process has lent; `on_release` is called, by any thread, when nobody has a
         view of it any more. Raises `BrokenError` where it is gone."""
-        return attached.attach(handle, on_release)
+        attach = functools.partial(attached.attach, handle, on_release, read_only=True)
+        try:
+            return attach()
+        except BrokenError as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno not in _NO_FILE_LEFT:
+                raise
+        with self._spare.given_up():  # strangers at the port of the host hold all others
+            return attach()
 
     def release(self, segment: int, holder: int) -> None:
         """Take back what one process held."""
@@ -62,6 +79,7 @@ class Lending:
 
     def close(self) -> None:
         """Let go of all: the ranks have gone."""
+        attached.give_up_kept()
         arena, self._arena = self._arena, None
         if arena is not None:
             arena.close()
@@ -70,6 +88,30 @@ class Lending:
         if self._arena is None:
             self._arena = Arena(self._limit_bytes)
         return self._arena
+
+
+class _SpareFile:
+    """A file that is open for the moment in which no other can be opened."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._fd = -1
+        self._open()
+
+    @contextlib.contextmanager
+    def given_up(self) -> Iterator[None]:
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):  # somebody was faster: then at the next time
+                    self._open()
+
+    def _open(self) -> None:
+        self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 class _Lendable:

@@ -34,7 +34,7 @@ from monarch_nb.core.wire.leases import Handle, read_table, write_table
 from monarch_nb.data.attached import attach, give_up_kept
 from monarch_nb.data.segments import Whole
 from monarch_nb.data.shared import Arena
-from monarch_nb.errors import LimitError
+from monarch_nb.errors import LimitError, RemoteProtocolError
 from monarch_nb.net.links import DETACH_BYTES
 
 
@@ -126,12 +126,15 @@ class Payloads:
         return Payload(b"", [buffer]) if shared is None else Payload(b"", shared, SHARED)
 
     def buffer_of(self, message: Message) -> memoryview:
-        """Return what `encode_buffer` was given; nothing where nothing has come. Raises
-        `BrokenError` if who has lent it is gone."""
-        carried = _carried(message, b"")
-        if carried.flags & SHARED:
-            self._take_up(carried)
-        return memoryview(carried.buffers[0]).cast("B") if carried.buffers else memoryview(b"")
+        """Return what `encode_buffer` was given, to be read; nothing where nothing has come. Raises
+        `BrokenError` if who has lent it is gone, `RemoteProtocolError` for nonsense."""
+        first = memoryview(message.buffers[0] if message.buffers else b"").cast("B")
+        if not message.flags & SHARED:
+            return first
+        lent = [each for each in read_table(first) if each is not None]
+        if len(lent) != 1:
+            raise RemoteProtocolError(f"a buffer that is lent as {len(lent)}")
+        return self._attach(self._lender_of(message), lent[0], read_only=True)
 
     def decode(self, message: Message) -> Any:
         """Return the value of a message; unpickles, so never called in the inbox thread."""
@@ -221,9 +224,10 @@ class Payloads:
                     ]
                 )
 
-    def _attach(self, owner: int, handle: Handle) -> memoryview:
+    def _attach(self, owner: int, handle: Handle, *, read_only: bool = False) -> memoryview:
         self._start_releaser()
-        return attach(handle, functools.partial(self._free, owner, handle.segment))
+        freed = functools.partial(self._free, owner, handle.segment)
+        return attach(handle, freed, read_only=read_only)
 
     def _lender_of(self, message: Message) -> int:
         is_relayed = message.flags & RELAYED

@@ -20,7 +20,7 @@ from monarch_nb.core.wire.frames import Buffer, Message
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.actors import Release
 from monarch_nb.core.wire.messages.agents import Exited, Watch
-from monarch_nb.core.wire.messages.hosts import Introduce
+from monarch_nb.core.wire.messages.hosts import HostGone, Introduce
 from monarch_nb.errors import BrokenError, RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
@@ -302,7 +302,9 @@ class Gateway:
                     self._local.ended(codec.decode(Exited, body).proc)
                 case "silent" | "heard":
                     pass  # a rank that is not dead keeps what it was lent
-                case _:
+                case verb:
+                    if verb == "host_gone":
+                        self._joiner.forget(codec.decode(HostGone, body).host)
                     self._direct.told(host, body)
 
     def _spread(self, source: int, cast: Cast) -> None:
@@ -349,6 +351,7 @@ class Gateway:
             self._local.drop()
         else:
             self._routes.remove(link.host)
+            self._joiner.forget(link.host)
             self._tell_all(self._introductions.remove(link.host))
         self._on_lost(link.host, why, silent_s)
 

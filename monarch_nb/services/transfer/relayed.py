@@ -84,6 +84,7 @@ class Served(Waiter):
             kind = Dropped if answer.kind == DROPPED else Outside
             self.finish(kind(answer.error))
             return
+        self._ask()  # before what has come is copied: the way is not empty meanwhile
         try:
             if not self._write and not self._take(message):
                 text = f"a chunk that is not the one asked for: {message!r}"
@@ -92,9 +93,7 @@ class Served(Waiter):
             self.finish(error)
             return
         self._left -= 1
-        if self._left:
-            self._ask()
-        else:
+        if not self._left:
             self.finish(None)
 
     def finish(self, error: BaseException | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from monarch_nb.core.wire.frames import Buffer, Message
+from monarch_nb.core.wire.frames import HOST_SHIFT, Buffer, Message
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net.hosts.pieces import BEGINS, GOES_ON, LENGTH, WHOLE
 from monarch_nb.net.streams import room_for
@@ -77,9 +77,11 @@ class Joiner:
         long.filled(size)
         return self._after(piece, long)
 
-    def forget(self) -> None:
-        """Give up what is not whole: the rest will not come."""
-        self._begun.clear()
+    def forget(self, host: int | None = None) -> None:
+        """Give up what is not whole, of one host or of all: the rest will not come."""
+        for source, process in list(self._begun):
+            if host is None or source >> HOST_SHIFT == host:
+                del self._begun[source, process]
 
     def _after(self, piece: Message, long: _Long) -> Sequence[Buffer] | None:
         if long.is_whole:
