@@ -12,7 +12,7 @@ import errno
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from monarch_nb.core.wire.leases import Handle
@@ -57,14 +57,15 @@ class Lending:
         """Return what a process has lent; `on_release` is called, by any thread, when nobody has a
         view of it any more. Raises `BrokenError` where it is gone."""
         attach = functools.partial(attached.attach, handle, on_release, read_only=True)
+        self._spare.hold()
         try:
             return attach()
         except BrokenError as error:
             cause = error.__cause__
             if not isinstance(cause, OSError) or cause.errno not in _NO_FILE_LEFT:
                 raise
-        with self._spare.given_up():  # strangers at the port of the host hold all others
-            return attach()
+        self._spare.give_up()  # strangers at the port of the host hold all others
+        return attach()
 
     def release(self, segment: int, holder: int) -> None:
         """Take back what one process held."""
@@ -80,6 +81,7 @@ class Lending:
     def close(self) -> None:
         """Let go of all: the ranks have gone."""
         attached.give_up_kept()
+        self._spare.give_up()
         arena, self._arena = self._arena, None
         if arena is not None:
             arena.close()
@@ -96,22 +98,18 @@ class _SpareFile:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._fd = -1
-        self._open()
 
-    @contextlib.contextmanager
-    def given_up(self) -> Iterator[None]:
+    def hold(self) -> None:
+        """Open it, if it is not."""
+        with self._lock, contextlib.suppress(OSError):  # others have them all: at the next time
+            if self._fd < 0:
+                self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def give_up(self) -> None:
         with self._lock:
-            if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
-            try:
-                yield
-            finally:
-                with contextlib.suppress(OSError):  # somebody was faster: then at the next time
-                    self._open()
-
-    def _open(self) -> None:
-        self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class _Lendable:

@@ -189,6 +189,8 @@ class Gateway:
     def _give_back(self, owner: int, release: Release) -> None:
         if self._local.may_live(owner):
             self._local.deliver(owner, [self._control(release)])
+        else:
+            self._local.ended(owner)  # what was on its way then is held no more
 
     def send(self, source: int, process: int, bodies: Sequence[Buffer]) -> None:
         """Send a message to a process of another host. Any thread."""
