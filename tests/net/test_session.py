@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from monarch_nb.core.wire.frames import GATEWAY as GATEWAY_BITS
 from monarch_nb.errors import ProtocolError
 from monarch_nb.net.hosts import handshake
+from monarch_nb.net.hosts.pieces import Part
 from monarch_nb.net.hosts.records import BODY_BYTES, RecordReader, Sealer
 from monarch_nb.net.hosts.session import WINDOW_BYTES, Incoming, Outgoing
 
@@ -127,6 +128,19 @@ def test_a_long_message_holds_up_no_other():
     ends.send()
     ends.send()
     assert any(b"short" in body for _, body in ends.on_the_way)
+
+
+def test_a_part_has_a_record_of_its_own_and_takes_turns():
+    outgoing = Outgoing()
+    large = memoryview(bytes(BODY_BYTES))
+    outgoing.put((1, 2), [b"begins", Part.of(1, 2, large), b"ends"])
+    outgoing.put((3, 2), [b"short"])
+    bodies = [outgoing.next()[1] for _ in range(3)]
+    assert bodies == [[b"begins", b"short"], Part.of(1, 2, large), [b"ends"]]
+    assert outgoing.next() is None
+    outgoing.begin_again(1)
+    assert outgoing.next() == (2, Part.of(1, 2, large)), "what is in it was kept"
+    assert outgoing.drain(1) == bodies[1:]
 
 
 def test_no_more_is_on_its_way_than_the_window():
