@@ -17,8 +17,8 @@ _HOPS_WHY = (
     "more hops of 70 us"
 )
 _COPIES_WHY = (
-    "each rank makes `bytes` of its own of it, 13 ms for 32 MB: 8 ranks share 2 cores here, and one "
-    "process sends to both hosts"
+    "each rank makes `bytes` of its own of it, 13 ms for 32 MB: 8 ranks share 2 cores here, and "
+    "one process sends to both hosts"
 )
 
 
