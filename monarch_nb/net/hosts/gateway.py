@@ -183,6 +183,8 @@ class Gateway:
     def take_up(self, bodies: Sequence[Buffer], runs: Sequence[Run]) -> Sequence[Buffer]:
         """Return a message of this very process with what it has lent to processes of other hosts
         in its place, as nobody changes it any more. Any thread."""
+        if len(bodies) == 1:
+            return bodies
         constant = [each if type(each) is bytes else bytes(memoryview(each)) for each in bodies]
         return self._borrowing.take_up(constant, runs)
 
@@ -272,6 +274,8 @@ class Gateway:
 
     def _borrowed(self, bodies: Sequence[Buffer], runs: Sequence[Run]) -> Sequence[Buffer]:
         # with what a process here has lent to those of other hosts in its place
+        if len(bodies) == 1:
+            return bodies
         if (lender := self._borrowing.lender_of(bodies)) is not None:
             self._local.watch(lender)
         return self._borrowing.take_up(bodies, runs)
