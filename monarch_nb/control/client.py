@@ -274,6 +274,7 @@ class Client(Runtime):
                     self.proc.dead,
                     self.supervision.silent,
                 )
+                self.supervision.on_exit.append(self._attached.process_ended)
             return self._attached
 
     def await_hosts(

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from monarch_nb.config import Config
 from monarch_nb.core import reply_folding
-from monarch_nb.core.casting import Cast, Run, runs_of
+from monarch_nb.core.casting import MOST_RECEIVERS, Cast, Run, runs_of
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import (
     CALL,
@@ -292,10 +292,10 @@ class Proc:
         content = _control(message, payload)
         self.send(process, CONTROL, CONTROL_PORT, content, reply=reply, rank=rank, tag=tag)
 
-    def answer(self, message: Message, answer: object, buffers: Sequence[Any] = ()) -> None:
+    def answer(self, message: Message, answer: object, payload: Payload | None = None) -> None:
         if message.reply:
-            payload = Payload(codec.encode_answer(answer), list(buffers))
-            self.send(message.source, CONTROL, message.reply, payload, rank=message.rank)
+            content = _beside(codec.encode_answer(answer), payload)
+            self.send(message.source, CONTROL, message.reply, content, rank=message.rank)
 
     def ask(
         self,
@@ -397,7 +397,12 @@ class Proc:
         self.payloads.close()
 
     def _on_release(self, release: Release, message: Message) -> None:
-        self.payloads.taken_back(release.segment, message.source)
+        if release.holders is None:
+            self.payloads.taken_back(release.segment, message.source)
+        elif sum(count for _, count in release.holders) <= MOST_RECEIVERS:
+            for first, count in release.holders:
+                for holder in range(first, first + count):
+                    self.payloads.taken_back(release.segment, holder)
 
     def _release(self, owner: int, segment: int) -> None:
         if owner == self.id:
@@ -486,11 +491,15 @@ def _bodies(
 
 
 def _control(message: object, payload: Payload | None) -> Payload:
+    return _beside(codec.encode(message), payload)
+
+
+def _beside(text: bytes, payload: Payload | None) -> Payload:
     # user data in the buffers, where no inbox thread opens it
     if payload is None:
-        return Payload(codec.encode(message))
+        return Payload(text)
     flags = payload.flags & (SHARED | LENT)
-    return Payload(codec.encode(message), [*payload.buffers, payload.payload], flags)
+    return Payload(text, [*payload.buffers, payload.payload], flags)
 
 
 def answer_of(kind: type[A], message: Message) -> A | Refused:

@@ -183,7 +183,8 @@ class Records:
         self.socket = socket
         self.room = None
 
-    def seal(self, *parts: bytes) -> memoryview:
+    def seal(self, *parts: bytes, behind: memoryview | None = None) -> memoryview:
+        assert behind is None, "messages of the simulation are short"
         return memoryview(b"".join(parts))
 
     def take(self, _count: int):
@@ -224,13 +225,14 @@ class Host(Gateway):
         self.got: dict[int, list[int]] = {}
         self.answers: Counter[tuple[int, int]] = Counter()
         self.lost: list[int] = []
+        self.takers = {number << HOST_SHIFT | each: self._taker(each) for each in range(1, 4)}
         super().__init__(
             Path("/nowhere"),
             number,
             self.loop,
             TIMING,
             on_lost=lambda host, *_: self.lost.append(host),
-            here={number << HOST_SHIFT | each: self._taker(each) for each in range(1, 4)},
+            here=self.takers,
             fan_out=fan_out,
         )
 
@@ -239,7 +241,7 @@ class Host(Gateway):
 
     def _hand_out(self, cast: Cast) -> None:
         for process, bodies in cast.messages():
-            self._here[process](bodies)
+            self.takers[process](bodies)
 
     def _taker(self, serial: int):
         def take(bodies) -> None:
@@ -287,6 +289,10 @@ class Network:
         host.serve(CONTROLLER, secret, [str(CONTROLLER)] if self.hosts_dial else [])
         to = [] if self.hosts_dial else [str(number)]
         self.controller.link(number, secret, [str(number)], to)
+
+    def close(self) -> None:
+        for host in (self.controller, *self.hosts.values()):
+            host._local.close()
 
     # the network
 

@@ -84,13 +84,16 @@ class Story:
 
 def tell(seed, hosts, fan_out, monkeypatch, rounds=30):
     story = Story(seed, hosts, fan_out, monkeypatch)
-    for _ in range(rounds):
-        for _ in range(story.random.randrange(4)):
-            story.say()
-        if story.random.random() < 0.25 and len(story.living) > 2:
-            story.harm()
-        story.network.clock.run(story.random.choice([0.001, 0.01, 0.1, 0.5, 2.0]))
-    story.check()
+    try:
+        for _ in range(rounds):
+            for _ in range(story.random.randrange(4)):
+                story.say()
+            if story.random.random() < 0.25 and len(story.living) > 2:
+                story.harm()
+            story.network.clock.run(story.random.choice([0.001, 0.01, 0.1, 0.5, 2.0]))
+        story.check()
+    finally:
+        story.network.close()
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -16,6 +16,7 @@ from monarch_nb.config import Config
 from monarch_nb.control.hosts.head import Head, HeadEvents
 from monarch_nb.control.hosts.replacements import HostGroup, Replacements
 from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, Offer
+from monarch_nb.host.lending import Lending
 from monarch_nb.host.versions import difference, versions
 from monarch_nb.net.hosts.gateway import Gateway, GatewayRelay
 from monarch_nb.net.hosts.handshake import Secret
@@ -53,6 +54,7 @@ class AttachedHosts:
         dead: Mapping[int, Exit],
         silent: Container[int],
     ) -> None:
+        self._dead = dead
         self._gateway = Gateway(
             links.run_dir,
             own_host,
@@ -62,6 +64,8 @@ class AttachedHosts:
             on_pulse=on_pulse,
             here={links.process: links.take},
             fan_out=config.fan_out,
+            lender=Lending(config.shared_bytes, config.shared_threshold_bytes),
+            watch=self._watch,
         )
         links.relay_through(GatewayRelay(self._gateway, links.process))
         self._links = links
@@ -159,6 +163,15 @@ class AttachedHosts:
         if offered.name != self.names[host]:
             self._hostnames[host] = offered.name
         self.ready[host]._set_result(True)
+
+    def process_ended(self, ended: Exit) -> None:
+        """Hold nothing for a process of this host, which has ended. Any thread."""
+        self._loop.soon(functools.partial(self._gateway.ended, ended.process))
+
+    def _watch(self, process: int) -> None:
+        # the client is told of all ends; this may have been one of the past
+        if (ended := self._dead.get(process)) is not None:
+            self.process_ended(ended)
 
     # the thread that joins
 

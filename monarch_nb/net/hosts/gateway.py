@@ -7,23 +7,26 @@ Whatever comes, the loop goes on: what makes no sense is dropped and counted.
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from monarch_nb.config import Config
-from monarch_nb.core.casting import Cast, by_host
+from monarch_nb.core.casting import Cast, Run, by_host
 from monarch_nb.core.reply_folding import HOLD_S, TREE_HOLD_S, Leaving, ReplyFolder
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Buffer, Message
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.actors import Release
 from monarch_nb.core.wire.messages.agents import Exited, Watch
-from monarch_nb.core.wire.messages.hosts import GoUnder, Introduce, Way, WayLost
+from monarch_nb.core.wire.messages.hosts import GoUnder, HostGone, Introduce, Way, WayLost
 from monarch_nb.errors import BrokenError, RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
+from monarch_nb.net.hosts.bulk.borrowing import Borrowing
+from monarch_nb.net.hosts.bulk.joiner import Joiner, own_rooms
 from monarch_nb.net.hosts.dialing import Connection
 from monarch_nb.net.hosts.direct import DirectLinks
 from monarch_nb.net.hosts.handshake import Secret
@@ -33,13 +36,12 @@ from monarch_nb.net.hosts.listener import Listener
 from monarch_nb.net.hosts.routes import Routes
 from monarch_nb.net.hosts.tree.node import TreeNode
 from monarch_nb.net.hosts.tree.root import TreeRoot
-from monarch_nb.net.local import Lender, LocalProcesses
+from monarch_nb.net.local import Lender, LocalProcesses, Take
 from monarch_nb.net.loop import Loop
 from monarch_nb.net.stream_inbox import StreamInbox
 
 _LINGER_S: Final = 0.5
 _FORKED: Final = "this process was forked from a member of a mesh and cannot send"
-Take = Callable[[Sequence[Buffer]], None]
 OnLost = Callable[[int, str, float | None], None]
 """A host, why it is lost, and for how long it was silent, if that is why."""
 
@@ -58,7 +60,9 @@ class Gateway:
         on_pulse: is called with a host, and for how long it has been silent, or None when it is
             heard again.
         fan_out: of the tree below this host, if it is the controller's.
-        lender: puts large values from other hosts where all processes of this one find them.
+        lender: puts large values from other hosts where all processes of this one find them, and
+            maps what these lend.
+        watch: has `ended` called when a process of this host ends; None: its agent does.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Gateway:
         here: Mapping[int, Take] | None = None,
         lender: Lender | None = None,
         fan_out: int = Config.fan_out,
+        watch: Callable[[int], None] | None = None,
     ) -> None:
         self._run_dir = run_dir
         self.host = host
@@ -80,12 +85,13 @@ class Gateway:
         self._timing = timing
         self._on_lost = on_lost
         self._on_pulse = on_pulse
-        self._here = dict(here or {})
         self._malformed = 0
-        self._joiner = pieces.Joiner()
+        self._rooms = own_rooms if lender is None else lender.rooms
+        self._joiner = Joiner(self._rooms)
         self._is_let_go_due = False
         self._inbox = self._new_inbox()
-        self._local = LocalProcesses(run_dir, loop, lender, self._watch)
+        self._local = LocalProcesses(run_dir, loop, lender, watch or self._watch, here or {})
+        self._borrowing = Borrowing(lender, loop, self._give_back)
         self._routes = Routes(self._ask_for)
         self._introductions = Introductions()
         self._direct = DirectLinks(self._routes, timing, self._new_link, self._tell)
@@ -181,8 +187,29 @@ class Gateway:
 
     # sending
 
+    def ended(self, process: int) -> None:
+        """Hold nothing any more for a process of this host, or of it. The loop's thread."""
+        self._local.ended(process)
+
+    def take_up(self, bodies: Sequence[Buffer], runs: Sequence[Run]) -> Sequence[Buffer]:
+        """Return a message of this very process with what it has lent to processes of other hosts
+        in its place, as nobody changes it any more. Any thread."""
+        if len(bodies) == 1:
+            return bodies
+        constant = [each if type(each) is bytes else bytes(memoryview(each)) for each in bodies]
+        return self._borrowing.take_up(constant, runs)
+
+    def _give_back(self, owner: int, release: Release) -> None:
+        if self._local.may_live(owner):
+            self._local.deliver(owner, [self._control(release)])
+        else:
+            self._local.ended(owner)  # what was on its way then is held no more
+
     def send(self, source: int, process: int, bodies: Sequence[Buffer]) -> None:
         """Send a message to a process of another host. Any thread."""
+        if process >> frames.HOST_SHIFT == self.host:  # itself
+            self._loop.soon(functools.partial(self._deliver, process, bodies))
+            return
         cut = list(pieces.cut(source, process, bodies))
         self._routes.send(process >> frames.HOST_SHIFT, (source, process), cut)
 
@@ -225,13 +252,31 @@ class Gateway:
         elif (message := self._joiner.take(piece)) is not None:
             self._deliver(piece.port, message)
 
+    def room_for(self, part: Message) -> memoryview:
+        """Return where what is in a part goes."""
+        if part.port >> frames.HOST_SHIFT != self.host:
+            return memoryview(bytearray(part.reply))
+        return self._joiner.room(part, part.reply)
+
+    def on_part(self, part: Message, data: memoryview) -> bool:
+        """Hand on a part that has come; tell whether it was the last of its message."""
+        if part.port >> frames.HOST_SHIFT != self.host:
+            flow = part.source, part.port
+            self._routes.send(part.port >> frames.HOST_SHIFT, flow, [pieces.Part.of(*flow, data)])
+            return False
+        message = self._joiner.filled(part, len(data))
+        if message is not None:
+            self._deliver(part.port, message)
+        return message is not None
+
     def _from_here(self, message: Message) -> None:
         if message.kind != frames.RELAY:
             raise RemoteProtocolError("a gateway takes only what is for processes of other hosts")
-        bodies = [message.payload, *message.buffers]
+        bodies: Sequence[Buffer] = [message.payload, *message.buffers]
         if message.port >> frames.HOST_SHIFT == self.host:
             self._deliver(message.port, bodies)
         else:
+            bodies = self._borrowed(bodies, [Run(message.port, 0, 1)])
             leaving = self._folder.take(message.source, message.port, bodies)
             self._send_all(message.port, leaving)
 
@@ -244,16 +289,21 @@ class Gateway:
             self._is_let_go_due = True
             self._loop.after(TREE_HOLD_S if self._node.carries else HOLD_S, self._let_go)
 
+    def _borrowed(self, bodies: Sequence[Buffer], runs: Sequence[Run]) -> Sequence[Buffer]:
+        # with what a process here has lent to those of other hosts in its place
+        if len(bodies) == 1:
+            return bodies
+        if (lender := self._borrowing.lender_of(bodies)) is not None:
+            self._local.watch(lender)
+        return self._borrowing.take_up(bodies, runs)
+
     def _let_go(self) -> None:
         self._is_let_go_due = False
         for caller, leaving in self._folder.let_go().items():
             self._send_all(caller, leaving)
 
     def _deliver(self, process: int, message: Sequence[Buffer]) -> None:
-        take = self._here.get(process)
-        if take is not None:
-            take(message)
-        elif process == wire.gateway_id(self.host):
+        if process == wire.gateway_id(self.host):
             self._told(message)
         else:
             self._local.deliver(process, message)
@@ -293,10 +343,14 @@ class Gateway:
                 self._told_of_way(host, codec.decode(WayLost, body))
             case "silent" | "heard":
                 pass  # a rank that is not dead keeps what it was lent
-            case _:
+            case verb:
+                if verb == "host_gone":
+                    self._joiner.forget(codec.decode(HostGone, body).host)
                 self._direct.told(host, body)
 
     def _spread(self, source: int, cast: Cast) -> None:
+        if source >> frames.HOST_SHIFT == self.host:
+            cast = cast._replace(bodies=self._borrowed(cast.bodies, cast.runs))
         hosts = dict(by_host(cast.runs))
         here = hosts.pop(self.host, [])
         _, _, _, _, _, _, caller, reply = frames.parse_header(bytes(cast.bodies[0]))
@@ -366,6 +420,7 @@ class Gateway:
             self._local.drop()
         else:
             self._routes.remove(link.host)
+            self._joiner.forget(link.host)
             self._tell_all(self._introductions.remove(link.host))
             self._root.remove(link.host)
         self._on_lost(link.host, why, silent_s)
@@ -389,7 +444,13 @@ class Gateway:
     def _new_node(self) -> tuple[ReplyFolder, TreeNode]:
         folder = ReplyFolder(wire.gateway_id(self.host))
         return folder, TreeNode(
-            self.host, self._routes, folder, self._hand_out, self._send_all, self._control
+            self.host,
+            self._routes,
+            folder,
+            self._hand_out,
+            self._send_all,
+            self._control,
+            self._rooms,
         )
 
     def _new_inbox(self) -> StreamInbox:
@@ -408,12 +469,13 @@ class GatewayRelay:
     def send(self, process: int, parts: Sequence[Buffer]) -> None:
         if self._is_severed:
             raise BrokenError(_FORKED)
-        self._gateway.send(self._own, process, parts)
+        self._gateway.send(self._own, process, self._gateway.take_up(parts, [Run(process, 0, 1)]))
 
     def cast(self, cast: Cast) -> None:
         if self._is_severed:
             raise BrokenError(_FORKED)
-        self._gateway.cast(self._own, cast)
+        bodies = self._gateway.take_up(cast.bodies, cast.runs)
+        self._gateway.cast(self._own, cast._replace(bodies=bodies))
 
     def sever(self) -> None:
         self._is_severed = True

@@ -26,14 +26,13 @@ from monarch_nb.core.wire.messages.hosts import Way
 from monarch_nb.errors import ProtocolError, RemoteProtocolError
 from monarch_nb.net.hosts.dialing import Connection, Failure, dial
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.pieces import read
+from monarch_nb.net.hosts.pieces import Bytes, Part, Piece, flows, read, read_part
 from monarch_nb.net.hosts.session import (
     ACK_RECORDS,
     Body,
     Flow,
     Incoming,
     Outgoing,
-    Piece,
     SharedBody,
 )
 from monarch_nb.net.loop import Loop
@@ -45,10 +44,11 @@ _HEADER: Final = struct.Struct("<BQQ")  # kind, number, the last that has come
 _DATA: Final = 1
 _PULSE: Final = 2
 _LEAVES: Final = 3
-_OPEN: Final = 4  # a tunnel: the last record that has come; number: which attempt
-_OPENED: Final = 5
-_CLOSED: Final = 6  # it is used no more
-_MOVES: Final = 7  # to a tunnel, which was asked for: the connection is closed then
+_PART: Final = 4  # the header of a part; the next record is what is in it
+_OPEN: Final = 5  # a tunnel: the last record that has come; number: which attempt
+_OPENED: Final = 6
+_CLOSED: Final = 7  # it is used no more
+_MOVES: Final = 8  # to a tunnel, which was asked for: the connection is closed then
 _ABANDONED_S: Final = 2.0  # closed and not there again: who was there has died
 _LONGEST_WHY: Final = 4_000
 _FIRST_S: Final = 10.0  # until who was let in connects
@@ -72,9 +72,12 @@ class Timing(NamedTuple):
 
 
 class LinkEvents(Protocol):
-    """Takes what a link tells, in the thread of the loop."""
+    """Takes what a link tells, in the thread of the loop. A part is put where `room_for` says;
+    `on_part` tells whether it was the last of its message."""
 
     def on_piece(self, piece: Message) -> None: ...
+    def room_for(self, part: Message) -> memoryview: ...
+    def on_part(self, part: Message, data: memoryview) -> bool: ...
     def on_silent(self, link: Link, silent_s: float) -> None: ...
     def on_heard(self, link: Link) -> None: ...
     def on_lost(self, link: Link, why: str, silent_s: float | None) -> None: ...
@@ -85,7 +88,15 @@ class Tunnel(NamedTuple):
     """The way through another host, `through`, which has a link to both ends."""
 
     through: int
-    carry: Callable[[Body], None]
+    carry: Callable[[Sequence[Bytes]], None]
+
+
+class _Part(NamedTuple):
+    """A part that is to come. `room`: where it goes; None: nowhere, it has come before."""
+
+    number: int
+    header: Message
+    room: memoryview | None
 
 
 class Link:
@@ -120,6 +131,7 @@ class Link:
         self._known_address: str | None = None  # the last at which the other end was reached
         self._writer: socket.socket | None = None  # the same socket: a loop reads or writes one
         self._rest: memoryview | None = None  # of a record that the socket did not take whole
+        self._part: _Part | None = None  # whose header has come
         self._said_at = self._heard_at = time.monotonic()
         self._closed_at: float | None = None  # by the other end, without a word
         self._has_been_reached = False
@@ -235,7 +247,9 @@ class Link:
                 tunnel.carry([_HEADER.pack(_CLOSED, 0, self._incoming.received)])
             self._on_record(record, self._incoming.take_next)
 
-    def _go_through(self, tunnel: Tunnel, received: int, first: Body | None = None) -> None:
+    def _go_through(
+        self, tunnel: Tunnel, received: int, first: Sequence[Bytes] | None = None
+    ) -> None:
         with self._lock:
             self._say(_MOVES)
             self._outgoing.begin_again(received)
@@ -314,7 +328,7 @@ class Link:
                 if self._rest is not None:
                     found.socket.sendall(self._rest)
                 while (record := self._outgoing.next()) is not None:
-                    found.socket.sendall(self._sealed(found, _DATA, *record))
+                    found.socket.sendall(self._record(found, _DATA, *record))
                 found.socket.sendall(self._sealed(found, _LEAVES, 0, [why.encode()]))
             self._drop_way()
 
@@ -325,12 +339,14 @@ class Link:
             self._is_over = True
             self._drop_way()
 
-    def drain(self, received: int) -> list[Message]:
-        """Return the pieces that the other end, which has received so many records, has not.
-        The link has ended. Raises `RemoteProtocolError` for a number that cannot be."""
+    def drain(self, received: int) -> list[tuple[Flow, Piece]]:
+        """Return the pieces that the other end, which has received so many records, has not, with
+        whose they are. The link has ended. Raises `RemoteProtocolError` for a number that cannot
+        be."""
         with self._lock:
             bodies = self._outgoing.drain(received)
-        return [piece for body in bodies for piece in read(memoryview(b"".join(body)))]
+        whole = [body if isinstance(body, Part) else b"".join(body) for body in bodies]
+        return [found for each in whole for found in flows(each)]
 
     def lose(self, why: str, silent_s: float | None = None) -> None:
         """Give the host up. The loop's thread."""
@@ -364,7 +380,10 @@ class Link:
         self._heard()
         try:
             for body in connection.reader.take(count):
-                self._on_record(body, self._incoming.take)
+                if self._part is not None:
+                    self._on_part(self._part, body)
+                else:
+                    self._on_record(body, self._incoming.take)
         except ProtocolError:
             self.malformed += 1
             self._broken()
@@ -380,6 +399,8 @@ class Link:
         if kind == _LEAVES:
             why = bytes(body[_HEADER.size : _HEADER.size + _LONGEST_WHY])
             self.lose(why.decode(errors="replace") or LEFT)
+        elif kind == _PART:
+            self._expect_part(number, body[_HEADER.size :])
         elif kind == _MOVES:
             self._has_moved = True
         elif kind == _DATA and take(number, len(body)):
@@ -387,10 +408,36 @@ class Link:
             self._tell_what_has_come()
 
     def _tell_what_has_come(self) -> None:
+        # the other end keeps it until then
         records = ACK_RECORDS if self._tunnel is None else _TUNNEL_ACK_RECORDS
         if self._incoming.is_to_be_told(records):
             with self._lock:
                 self._say(_PULSE)
+
+    def _expect_part(self, number: int, header: memoryview) -> None:
+        # it has come when what is in it has: a connection that breaks in between loses nothing
+        part, room = read_part(header), None
+        if self._incoming.is_new(number):
+            try:
+                room = self._events.room_for(part)
+            except ProtocolError:
+                self.malformed += 1
+        self._part = _Part(number, part, room)
+        if room is not None and self._connection is not None:
+            self._connection.reader.open_into(room)
+
+    def _on_part(self, awaited: _Part, body: memoryview) -> None:
+        number, part, room = awaited
+        self._part = None
+        if len(body) != part.reply:
+            raise RemoteProtocolError(f"a part of {len(body)} bytes, not {part.reply}")
+        if self._incoming.take(number, len(body)) and room is not None:
+            try:
+                if self._events.on_part(part, room):
+                    self._incoming.is_awaited = True
+            except ProtocolError:
+                self.malformed += 1
+        self._tell_what_has_come()
 
     def _hand_on(self, body: memoryview) -> None:
         # a record has whole pieces; what makes no sense is dropped, and the others come
@@ -432,7 +479,7 @@ class Link:
         self._loop.stop_reading(found.socket.fileno())
         if self._rest is not None:
             self._loop.stop_writing(writer.fileno())
-        self._connection = self._writer = self._rest = None
+        self._connection = self._writer = self._rest = self._part = None
         writer.close()
         found.socket.close()
 
@@ -491,12 +538,25 @@ class Link:
 
     def _emit(self, kind: int, number: int, body: Body) -> None:
         if self._connection is not None:
-            self._write(self._connection, self._sealed(self._connection, kind, number, body))
+            self._write(self._connection, self._record(self._connection, kind, number, body))
         elif self._tunnel is not None:
-            self._tunnel.carry([self._header(kind, number), *body])
+            pieces = body.in_a_record if isinstance(body, Part) else body
+            self._tunnel.carry([self._header(kind, number), *pieces])
 
-    def _sealed(self, on: Connection, kind: int, number: int, body: Body) -> memoryview:
-        return on.sealer.seal(self._header(kind, number), *body)
+    def _record(self, on: Connection, kind: int, number: int, body: Body) -> memoryview:
+        if isinstance(body, Part):
+            return self._sealed(on, _PART, number, [body.header], body.data)
+        return self._sealed(on, kind, number, body)
+
+    def _sealed(
+        self,
+        on: Connection,
+        kind: int,
+        number: int,
+        body: Sequence[Bytes],
+        behind: memoryview | None = None,
+    ) -> memoryview:
+        return on.sealer.seal(self._header(kind, number), *body, behind=behind)
 
     def _header(self, kind: int, number: int) -> bytes:
         self._incoming.told()
@@ -528,3 +588,5 @@ class Link:
             if self._rest is None:
                 self._loop.stop_writing(self._writer.fileno())
                 self._push()
+                if self._incoming.is_to_be_told():
+                    self._say(_PULSE)

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from monarch_nb.net.hosts.link import Link
-from monarch_nb.net.hosts.session import Flow, Piece
+from monarch_nb.net.hosts.pieces import Piece
+from monarch_nb.net.hosts.session import Flow
 
 
 class Routes:

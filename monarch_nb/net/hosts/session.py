@@ -18,19 +18,18 @@ from typing import Final, Protocol
 
 from monarch_nb.core.wire.frames import is_gateway
 from monarch_nb.errors import RemoteProtocolError
+from monarch_nb.net.hosts.pieces import Bytes, Part, Piece
 from monarch_nb.net.hosts.records import BODY_BYTES
 
 WINDOW_BYTES: Final = 16 << 20
 """Most that is on its way at once; the rest waits, and takes its memory once."""
-ACK_BYTES: Final = 1 << 20
+ACK_BYTES: Final = 4 << 20
 ACK_RECORDS: Final = 64
 _ROOM_BYTES: Final = BODY_BYTES - 1024  # for pieces in one record, beside its own header
 Flow = tuple[int, int]
 """Who sends, and to whom."""
-Piece = bytes | tuple[bytes, ...]
-"""What goes onto a link in one go; with parts of it shared by pieces of other links."""
-Body = list[bytes]
-"""The pieces in a record."""
+Body = list[Bytes] | Part
+"""The pieces in a record; or a part, which has one of its own behind it."""
 _SHARED: Final[Flow] = (0, 0)
 
 
@@ -107,7 +106,7 @@ class Outgoing:
         body = self._gather()
         self._last += 1
         self._kept.append((self._last, body))
-        self._kept_bytes += sum(map(len, body))
+        self._kept_bytes += _bytes_in(body)
         self._sent += 1
         return self._last, body
 
@@ -118,8 +117,7 @@ class Outgoing:
             return 0
         self._last += 1
         self._kept.append((self._last, body))
-        if isinstance(body, list):
-            self._kept_bytes += sum(map(len, body))
+        self._kept_bytes += _bytes_in(body)
         self._sent += 1
         return self._last
 
@@ -128,9 +126,7 @@ class Outgoing:
         if number > self._last:
             raise RemoteProtocolError(f"record {number} is acknowledged, {self._last} was the last")
         while self._kept and self._kept[0][0] <= number:
-            body = self._kept.popleft()[1]
-            if isinstance(body, list):  # others share the memory of what is shared
-                self._kept_bytes -= sum(map(len, body))
+            self._kept_bytes -= _bytes_in(self._kept.popleft()[1])
             if self._sent:
                 self._sent -= 1
 
@@ -149,31 +145,37 @@ class Outgoing:
         return bodies
 
     def _gather(self) -> Body:
-        # pieces of flows in turn, as many as fit into a record
-        found: list[bytes] = []
+        # pieces of flows in turn, as many as fit into a record; a part is alone
+        found: list[Bytes] = []
         size = 0
         while self._turns:
-            flow = self._turns[0]
-            waiting = self._flows[flow]
-            piece = waiting[0]
-            parts = (piece,) if isinstance(piece, bytes) else piece
-            length = sum(map(len, parts))
-            if found and size + length > _ROOM_BYTES:
+            first = self._flows[self._turns[0]][0]
+            if found and (isinstance(first, Part) or size + _size(first) > _ROOM_BYTES):
                 break
-            self._turns.popleft()
-            waiting.popleft()
-            if flow is _SHARED:
-                self._has_left(self._sharers.popleft())
-            found += parts
-            size += length
-            if waiting:
-                self._turns.append(flow)
+            piece = self._take_turn()
+            if isinstance(piece, Part):
+                return piece
+            if isinstance(piece, bytes):
+                found.append(piece)
             else:
-                del self._flows[flow]
+                found += piece
+            size += _size(piece)
         return found
 
+    def _take_turn(self) -> Piece:
+        flow = self._turns.popleft()
+        waiting = self._flows[flow]
+        piece = waiting.popleft()
+        if flow is _SHARED:
+            self._has_left(self._sharers.popleft())
+        if waiting:
+            self._turns.append(flow)
+        else:
+            del self._flows[flow]
+        return piece
+
     def _alone(self, body: Body | SharedBody) -> Body:
-        return body if isinstance(body, list) else body.pieces_for(self._host)
+        return body if isinstance(body, list | Part) else body.pieces_for(self._host)
 
     def _has_left(self, sharer: int | Flow) -> None:
         self._sharing[sharer] -= 1
@@ -186,14 +188,20 @@ class Incoming:
 
     def __init__(self) -> None:
         self.received = 0
+        self.is_awaited = False
+        """The other end waits to be told, because it has lent what has come."""
         self._records = 0
         self._bytes = 0
 
-    def take(self, number: int, size: int) -> bool:
-        """Note a record; tell whether it is new. Raises `RemoteProtocolError` for a gap."""
+    def is_new(self, number: int) -> bool:
+        """Tell whether a record is. Raises `RemoteProtocolError` for a gap."""
         if number > self.received + 1:
             raise RemoteProtocolError(f"record {number} after record {self.received}")
-        return self.take_next(number, size)
+        return number > self.received
+
+    def take(self, number: int, size: int) -> bool:
+        """Note a record; tell whether it is new. Raises `RemoteProtocolError` for a gap."""
+        return self.is_new(number) and self.take_next(number, size)
 
     def take_next(self, number: int, size: int) -> bool:
         """Note a record, unless it is an old one, or one before it was lost on a way that is no
@@ -207,7 +215,19 @@ class Incoming:
 
     def is_to_be_told(self, records: int = ACK_RECORDS) -> bool:
         """Tell whether so many have come that the other end is to be told."""
-        return self._records >= records or self._bytes >= ACK_BYTES
+        return self.is_awaited or self._records >= records or self._bytes >= ACK_BYTES
 
     def told(self) -> None:
         self._records = self._bytes = 0
+        self.is_awaited = False
+
+
+def _bytes_in(body: Body | SharedBody) -> int:
+    if isinstance(body, Part):
+        return len(body.data)
+    # others share the memory of what is shared
+    return sum(map(len, body)) if isinstance(body, list) else 0
+
+
+def _size(piece: bytes | tuple[Bytes, ...]) -> int:
+    return len(piece) if isinstance(piece, bytes) else sum(map(len, piece))

@@ -17,9 +17,10 @@ from monarch_nb.core.wire.messages.hosts import Way, WayLost
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
+from monarch_nb.net.hosts.bulk.joiner import Joiner, Room
 from monarch_nb.net.hosts.link import Link
+from monarch_nb.net.hosts.pieces import Bytes
 from monarch_nb.net.hosts.routes import Routes
-from monarch_nb.net.hosts.session import Body
 from monarch_nb.net.hosts.tree import tunnels
 
 
@@ -31,6 +32,7 @@ class TreeNode:
         spread: hands a cast to processes of this host.
         let_go: sends to a process what leaves the folder.
         control: makes a message of this gateway.
+        rooms: makes the memory for long messages.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class TreeNode:
         spread: Callable[[Cast], None],
         let_go: Callable[[int, Leaving], None],
         control: Callable[[object], bytes],
+        rooms: Callable[[Sequence[int]], Sequence[Room]],
     ) -> None:
         self._host = host
         self._own = wire.gateway_id(host)
@@ -49,7 +52,7 @@ class TreeNode:
         self._spread = spread
         self._let_go = let_go
         self._control = control
-        self._joiner = pieces.Joiner()
+        self._joiner = Joiner(rooms)
         self.carries = False
         """Casts for others, so that their answers are waited for."""
 
@@ -148,7 +151,7 @@ class TreeNode:
             to, body = wire.gateway_id(controller.host), self._fold(caller, leaves.numbered, folded)
         else:
             to, body = caller, bytes(leaves.bodies[0])
-        alone = list(pieces.cut(self._own, to, [body]))
+        alone = list(pieces.cut_to_share(self._own, to, [body], pieces.PIECE_BYTES))
         if not self._send_shared(controller, caller, leaves.numbered, folded, alone):
             controller.send((self._own, caller), alone)
         return True
@@ -159,13 +162,13 @@ class TreeNode:
         caller: int,
         numbered: Sequence[Numbered],
         folded: memoryview,
-        alone: Body,
+        alone: list[bytes],
     ) -> bool:
         through = controller.through
         link = None if through is None else self._routes.link(through)
-        if link is None:
+        if link is None or sum(map(len, alone)) > pieces.PIECE_BYTES:
             return False
-        number = controller.share(link.host, alone)
+        number = controller.share(link.host, list[Bytes](alone))
         if number:
             own = Numbered(self._host, number, controller.received)
             tunnels.send(self._host, link, self._fold(caller, [own, *numbered], folded), [])

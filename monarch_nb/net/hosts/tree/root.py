@@ -181,7 +181,7 @@ class TreeRoot:
         with self._casting:
             plan = self._plan_of(cast.runs)
             if plan.trunks:
-                for piece in pieces.cut(source, 0, cast.bodies, PIECE_BYTES):
+                for piece in pieces.cut_to_share(source, 0, cast.bodies, PIECE_BYTES):
                     for trunk in plan.trunks:
                         self._send(trunk, TreeCast(source, reply, trunk.branch, [0], piece))
         return plan.alone

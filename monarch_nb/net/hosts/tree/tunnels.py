@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
 
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import HEADER, HOST_SHIFT, Message
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
 from monarch_nb.net.hosts.link import Link, Tunnel
-from monarch_nb.net.hosts.session import Body
+from monarch_nb.net.hosts.pieces import Bytes
 
 LinkTo = Callable[[int], Link | None]
-_NOTHING: Final = memoryview(b"")
 
 
 def tunnel(own: int, through: int, to: int, link_to: LinkTo) -> Tunnel:
     """Return the way of host `own` to a host through another one."""
     ends = wire.gateway_id(own), wire.gateway_id(to)
 
-    def carry(record: Body) -> None:
+    def carry(record: Sequence[Bytes]) -> None:
         if (link := link_to(through)) is not None:
             send(own, link, _header(*ends, ends[0]), record)
 
@@ -38,7 +36,9 @@ def came_through(message: Message) -> int:
     return message.reply >> HOST_SHIFT
 
 
-def send(own: int, link: Link, head: bytes, parts: Body, caller: int | None = None) -> None:
+def send(
+    own: int, link: Link, head: bytes, parts: Sequence[Bytes], caller: int | None = None
+) -> None:
     """Send a message to the gateway at the other end of a link, in the order of all these, and of
     what `caller` sends over it."""
     ends = wire.gateway_id(own), wire.gateway_id(link.host)
