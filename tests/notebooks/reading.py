@@ -55,6 +55,12 @@ class TypingClient(NotebookClient):
     def __init__(self, *args: Any, lines: Mapping[str, Lines], **options: Any) -> None:
         super().__init__(*args, **options)
         self._lines = {source: iter(typed) for source, typed in lines.items()}
+        self._shown = asyncio.Event()
+
+    def process_message(self, *args: Any) -> Any:
+        done = super().process_message(*args)
+        self._shown.set()
+        return done
 
     async def async_execute_cell(self, cell: Any, *args: Any, **options: Any) -> Any:
         self.kc.allow_stdin = cell.source in self._lines
@@ -75,7 +81,8 @@ class TypingClient(NotebookClient):
                 continue
             seen, line = next(self._lines[cell.source])
             while seen not in text_of(cell):  # the prompt comes on another channel
-                await asyncio.sleep(0.02)
+                self._shown.clear()
+                await self._shown.wait()
             text = f"{asked['content']['prompt']} {line}\n"  # as JupyterLab keeps it
             cell.outputs.append(nbformat.v4.new_output("stream", name="stdin", text=text))
             self.kc.input(line)
