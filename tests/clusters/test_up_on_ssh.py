@@ -16,6 +16,13 @@ __all__ = ["kernelspec"]
 pytestmark = pytest.mark.slow
 
 
+HOSTS = """
+from monarch_nb.control.client import client
+seen = client().snapshot()
+print([seen.hosts[rank.host].name for mesh in seen.meshes if not mesh.ended for rank in mesh.ranks])
+"""
+
+
 @pytest.fixture
 def nodes(machines, sshd, tmp_path):
     """Two machines and what to type for them: `(machines, on)`. Their Python is ours."""
@@ -48,6 +55,8 @@ def test_ranks_on_two_machines_and_nothing_is_left(kernel, nodes):
     assert kernel.ok("%mesh down").text() == "mesh0 is down, the hosts of mesh0 are given back\n"
     eventually(lambda: not any(map(joined, both)))
     assert kernel.ok("%mesh jobs").text().startswith("No hosts were asked for.")
+    kernel.ok(f"%mesh up --on ssh:node1,node2 --gpus 1 {on}", timeout_s=90)
+    assert kernel.ok(HOSTS).text() == "['node1', 'node2']\n", "no second of that name is there"
 
 
 def test_a_host_that_cannot_be_reached_is_said_and_the_others_are_given_back(kernel, nodes):
