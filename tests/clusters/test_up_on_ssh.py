@@ -52,6 +52,7 @@ def test_ranks_on_two_machines_and_nothing_is_left(kernel, nodes):
     doctor = kernel.ok("%mesh doctor").text()
     assert "host 0 node1" in doctor
     assert re.search(r"host 0 node1, host 1 node2: other hosts reach it by eth0", doctor)
+    assert kernel.ok(HOSTS).text() == "['node1', 'node1', 'node2', 'node2']\n"
     assert kernel.ok("%mesh down").text() == "mesh0 is down, the hosts of mesh0 are given back\n"
     eventually(lambda: not any(map(joined, both)))
     assert kernel.ok("%mesh jobs").text().startswith("No hosts were asked for.")
