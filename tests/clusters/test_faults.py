@@ -52,23 +52,10 @@ def nodes(machines, sshd):
 
 
 @pytest.fixture
-def python(tmp_path) -> str:
-    """Of the hosts: this one, with the code of this checkout."""
-    return python_with(tmp_path, str(ROOT))
-
-
-def python_with(folder, path: str) -> str:
-    program = folder / "python"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} "$@"\n')
-    program.chmod(0o700)
-    return str(program)
-
-
-@pytest.fixture
-def made(nodes, python, attach, told):
+def made(nodes, attach, told):
     """Two ranks on each of the machines."""
     both, words = nodes
-    job = SSHJob(python, words, env={"MONARCH_NB_OUTAGE_S": f"{OUTAGE_S:g}"})
+    job = SSHJob(sys.executable, words, env={"MONARCH_NB_OUTAGE_S": f"{OUTAGE_S:g}"})
     job.add_mesh("trainers", [each.name for each in both])
     procs = job.state(cached_path=None).trainers.spawn_procs(per_host={"gpus": 2})
     yield procs
@@ -243,9 +230,9 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped and killed", "ended"])
-def test_nothing_is_left_on_any_host_when_the_program_has_gone(nodes, python, attach, how):
+def test_nothing_is_left_on_any_host_when_the_program_has_gone(nodes, attach, how):
     both, words = nodes
-    command = [sys.executable, "-c", PROGRAM, python, *words]
+    command = [sys.executable, "-c", PROGRAM, sys.executable, *words]
     with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as program:
         assert program.stdout.readline() == "there\n"
         assert all(map(ours, both))
@@ -334,7 +321,11 @@ def test_a_host_with_another_version_is_refused_with_both(nodes, attach, tmp_pat
     if ours_too:
         text += "import monarch_nb.host.versions as v\nv.VERSION = '0.0.1'\n"
     (tmp_path / "other/sitecustomize.py").write_text(text)
-    job = SSHJob(python_with(tmp_path, f"{tmp_path}/other:{ROOT}"), words)
+    python = tmp_path / "python"
+    path = f"{tmp_path}/other:{ROOT}"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} "$@"\n')
+    python.chmod(0o700)
+    job = SSHJob(str(python), words)
     job.add_mesh("trainers", [each.name for each in both])
     with pytest.raises(RuntimeError, match=f"node. did not join: .*{what} {version} is") as said:
         job.state(cached_path=None).trainers.initialized.get(60)

@@ -8,7 +8,6 @@ import pytest
 from tests.clusters.test_sshd import joined
 from tests.kernel.client import KernelClient
 from tests.kernel.conftest import kernelspec
-from tests.source import ROOT
 from tests.support import eventually
 
 __all__ = ["kernelspec"]
@@ -24,13 +23,10 @@ print([seen.hosts[rank.host].name for mesh in seen.meshes if not mesh.ended for 
 
 
 @pytest.fixture
-def nodes(machines, sshd, tmp_path):
+def nodes(machines, sshd):
     """Two machines and what to type for them: `(machines, on)`. Their Python is ours."""
     both = machines(2, home=True)
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
-    python.chmod(0o700)
-    return both, f"--python {python} -- -F {sshd(both).config}"
+    return both, f"--python {sys.executable} -- -F {sshd(both).config}"
 
 
 @pytest.fixture

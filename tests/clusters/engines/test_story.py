@@ -92,13 +92,10 @@ def on_processes(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Asked]:
 def on_ssh(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Asked]:
     with Machines() as machines:
         both = machines(2, home=True)
-        python = folder / "python"
-        python.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
-        python.chmod(0o700)
         with SshServers(machines.folder, both) as servers:
             # a shared connection would stay for a while
             words = f"-F {servers.config} -o ControlMaster=no -o ControlPath=none"
-            on = f"ssh:node1,node2 --python {python} -- {words}"
+            on = f"ssh:node1,node2 --python {sys.executable} -- {words}"
             yield Asked(on, lambda: not any(map(ours, both)))
 
 

@@ -12,7 +12,6 @@ from tests.clusters.machines import Machine, Machines
 from tests.clusters.sshd import SshServers
 from tests.kernel.client import KernelClient
 from tests.kernel.conftest import kernelspec
-from tests.source import ROOT
 
 __all__ = ["kernelspec"]
 
@@ -31,16 +30,13 @@ def nodes(needs) -> Iterator[list[Machine]]:
 def up(nodes, tmp_path_factory) -> Iterator[str]:
     """What is typed for two ranks on each of them."""
     folder = tmp_path_factory.mktemp("remote")
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
-    python.chmod(0o700)
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("MONARCH_NB_HOME", str(folder / "home"))
         servers = stack.enter_context(SshServers(nodes[0].hosts_file.parent, nodes))
         # a shared connection would stay for a while
         words = f"-F {servers.config} -o ControlMaster=no -o ControlPath=none"
-        on = f"ssh:{nodes[0].name},{nodes[1].name} --python {python}"
+        on = f"ssh:{nodes[0].name},{nodes[1].name} --python {sys.executable}"
         yield f"%mesh up --on {on} --gpus 2 --device cpu -- {words}"
 
 
