@@ -150,6 +150,11 @@ class AttachedHosts:
             self._gateway.expect(host)
         return hosts, self._head.invite(hosts, address)
 
+    def called(self, host: int) -> str:
+        """Return what to call a host of these: where it was asked for, and what it calls itself."""
+        known = self._hostnames.get(host)
+        return self.names[host] if known is None else f"{self.names[host]} ({known})"
+
     def give_up(self, host: int, why: str) -> None:
         """End the wait for a host that will not come, and may not any more. Any thread."""
         if self._head is not None:
@@ -203,9 +208,7 @@ class AttachedHosts:
         self._on_lost(host, text, None)
 
     def _lost(self, host: int, why: str, silent_s: float | None) -> None:
-        name = self.names[host]
-        if host in self._hostnames:
-            name += f" ({self._hostnames[host]})"
+        name = self.called(host)
 
         def tell(words: str) -> None:
             self._on_lost(host, f"{name}: {words}", silent_s or 0.0)
