@@ -75,7 +75,8 @@ class AttachedHosts:
         self._limits: list[threading.Timer] = []
         self._dialled: dict[int, _Dialled] = {}
         self._explained: dict[int, Explain] = {}
-        self._hostnames: dict[int, str] = {}  # of those that are known by another name
+        self.hostnames: dict[int, str] = {}
+        """By number, of those that were asked for under another name and have come."""
         self._head: Head | None = None
         self._is_over = False
         self._on_lost = on_lost
@@ -156,7 +157,7 @@ class AttachedHosts:
         if (differs := difference(self._versions, offered.versions)) is not None:
             _log.warning("%s: %s", offered.name, differs)
         if offered.name != self.names[host]:
-            self._hostnames[host] = offered.name
+            self.hostnames[host] = offered.name
         self.ready[host]._set_result(True)
 
     # the thread that joins
@@ -190,8 +191,8 @@ class AttachedHosts:
 
     def _lost(self, host: int, why: str, silent_s: float | None) -> None:
         name = self.names[host]
-        if host in self._hostnames:
-            name += f" ({self._hostnames[host]})"
+        if host in self.hostnames:
+            name += f" ({self.hostnames[host]})"
 
         def tell(words: str) -> None:
             self._on_lost(host, f"{name}: {words}", silent_s or 0.0)

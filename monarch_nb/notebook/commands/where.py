@@ -83,7 +83,8 @@ def wanted(
     parser: Parser, chosen: argparse.Namespace, axes: dict[str, int]
 ) -> tuple[Wanted | None, dict[str, int]]:
     """Return the hosts to ask for, None for this machine; and the axes of each host."""
-    given = {name: value for name in _OF_ENGINES if (value := getattr(chosen, name)) is not None}
+    options_given = ((name, getattr(chosen, name.replace("-", "_"))) for name in _OF_ENGINES)
+    given = {name: value for name, value in options_given if value is not None}
     if chosen.on is None:
         beside = ["--hosts"] if chosen.hosts is not None else [f"--{name}" for name in given]
         if beside or chosen.words:
