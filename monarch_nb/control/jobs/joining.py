@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from monarch_nb.control.client import client
+from monarch_nb.control.client import Client, client
 from monarch_nb.control.hosts.replacements import HostGroup
 from monarch_nb.control.jobs.job import JobState, JobTrait
 from monarch_nb.core.wire.frames import HOST_SHIFT
@@ -85,6 +85,7 @@ class JoiningJob(JobTrait):
         self._min_hosts = min_hosts
         self._spares: dict[str, int] = {}
         self._job_meshes: dict[str, MeshHosts] = {}
+        self._job_controller: Client | None = None  # that has its hosts
 
     @abstractmethod
     def _ask_again(self, lost: int) -> int:
@@ -109,7 +110,7 @@ class JoiningJob(JobTrait):
         Raises `LaunchError` where they are fewer; nothing has changed then. For a job with
         `min_hosts`.
         """
-        found = {name: _here(each.hosts) for name, each in self._job_meshes.items()}
+        found = {name: self._here(each.hosts) for name, each in self._job_meshes.items()}
         for name, here in found.items():
             if len(here) < (self._min_hosts or len(self._job_meshes[name].hosts)):
                 raise LaunchError(self._too_few(name, len(here)))
@@ -118,12 +119,12 @@ class JoiningJob(JobTrait):
             others = [host for host in each.hosts if host not in here]
             each.settle(here)
             for host in others:
-                client().give_up_host(host, _WITHOUT)
+                self._controller.give_up_host(host, _WITHOUT)
 
     def has_enough(self) -> bool:
         """Tell whether `settle` will do: it is a start of some hosts, and enough are here."""
         return self._min_hosts is not None and all(
-            len(_here(each.hosts)) >= self._min_hosts for each in self._job_meshes.values()
+            len(self._here(each.hosts)) >= self._min_hosts for each in self._job_meshes.values()
         )
 
     def scale(self, name: str, hosts: int, places: Sequence[str] = ()) -> HostMesh:
@@ -160,7 +161,7 @@ class JoiningJob(JobTrait):
         return found.mesh
 
     def _shrink(self, found: MeshHosts, count: int) -> None:
-        controller = client()
+        controller = self._controller
         agents = found.mesh._agents[count:]
         if meshes := controller.meshes_on(agents):
             raise RuntimeError(
@@ -168,7 +169,7 @@ class JoiningJob(JobTrait):
                 f"procs.resize(hosts.slice(hosts=slice({count}))) ends them"
             )
         gone = found.shrink(count)
-        here = [wire.agent_id(host) for host in _here(gone)]
+        here = [wire.agent_id(host) for host in self._here(gone)]
         for host in gone:
             controller.give_up_host(host, "it was let go")
         ending = controller.let_hosts_go([wire.agent_id(host) for host in gone], here)
@@ -187,8 +188,14 @@ class JoiningJob(JobTrait):
 
     def _replaced(self, hosts: list[int], spares: list[int]) -> HostGroup:
         group = HostGroup(hosts, spares, self._again)
-        client().replace_from(group)
+        self._job_controller = client()
+        self._job_controller.replace_from(group)
         return group
+
+    @property
+    def _controller(self) -> Client:
+        assert self._job_controller is not None, "it has hosts"
+        return self._job_controller
 
     def _again(self, lost: int) -> int:
         new = self._ask_again(lost)
@@ -211,7 +218,7 @@ class JoiningJob(JobTrait):
         with contextlib.suppress(TimeoutError):
             for host in self._hosts():
                 left_s = None if until is None else max(0.0, until - time.monotonic())
-                client().host_ready(host).exception(left_s)
+                self._controller.host_ready(host).exception(left_s)
 
     def _hosts(self) -> list[int]:
         return [host for each in self._job_meshes.values() for host in each.hosts]
@@ -224,12 +231,21 @@ class JoiningJob(JobTrait):
         return sum(each.asked for each in self._job_meshes.values())
 
     def _count_here(self) -> int:
-        return client().hosts_here(self._hosts())
+        return self._controller.hosts_here(self._hosts())
+
+    def _here(self, hosts: Iterable[int]) -> list[int]:
+        return [host for host in hosts if self._controller.hosts_here([host])]
+
+    def _why_not_here(self, host: int) -> str | None:
+        # and never will be; None where it is, or may
+        ready = self._controller.host_ready(host)
+        error = ready.exception(0) if ready.done() else None
+        return None if error is None else str(error)
 
     def _why_hopeless(self) -> str | None:
         """Say why the hosts that are wanted will not come; None while they may."""
         for each in self._job_meshes.values():
-            failed = [why for host in each.hosts if (why := why_not_here(host)) is not None]
+            failed = [why for host in each.hosts if (why := self._why_not_here(host)) is not None]
             least = len(each.hosts) if self._min_hosts is None else self._min_hosts
             if len(each.hosts) - len(failed) < least:
                 return failed[0]
@@ -237,29 +253,20 @@ class JoiningJob(JobTrait):
 
     def _too_few(self, name: str, count: int) -> str:
         asked = self._job_meshes[name].hosts
-        failed = [why for host in asked if (why := why_not_here(host)) is not None]
+        failed = [why for host in asked if (why := self._why_not_here(host)) is not None]
         whys = "".join(f"\n{why}" for why in dict.fromkeys(failed))
         return f"{name}: {count} of {len(asked)} hosts are here, {self._min_hosts} are wanted{whys}"
 
     def _load_fields(self, fields: dict[str, Any]) -> None:
-        super()._load_fields({"_spares": {}, "_min_hosts": None, **fields})
-        self._job_meshes = {}
+        fields.setdefault("_spares", {})  # of an older version
+        fields.setdefault("_min_hosts", None)
+        super()._load_fields(fields)
+        self._job_meshes, self._job_controller = {}, None
 
 
-def why_not_here(host: int) -> str | None:
-    """Return why a host has not joined and never will; None where it has, or may."""
-    ready = client().host_ready(host)
-    error = ready.exception(0) if ready.done() else None
-    return None if error is None else str(error)
-
-
-def may_come(hosts: Iterable[int]) -> list[int]:
+def may_come(controller: Client, hosts: Iterable[int]) -> list[int]:
     """Return those hosts of which it is not known yet whether they come."""
-    return [host for host in hosts if not client().host_ready(host).done()]
-
-
-def _here(hosts: Sequence[int]) -> list[int]:
-    return [host for host in hosts if client().hosts_here([host])]
+    return [host for host in hosts if not controller.host_ready(host).done()]
 
 
 def _mesh_of(hosts: Sequence[int]) -> HostMesh:

@@ -441,7 +441,9 @@ class _Running:
         ended = self._ends(seen.ended)
         if seen.why_over is not None:
             return _Stand(Stage.GONE, joined, "\n".join(filter(None, [seen.why_over, ended])))
-        if not may_come(self.hosts) or joined + len(seen.ended) >= len(self.hosts):
+        if not may_come(self._controller, self.hosts) or joined + len(seen.ended) >= len(
+            self.hosts
+        ):
             return _Stand(Stage.UP if joined else Stage.GONE, joined, ended)
         if joined or seen.running:
             return _Stand(Stage.JOINING, joined, self._why_joining(seen, joined))
@@ -464,7 +466,7 @@ class _Running:
     def _run(self) -> None:
         while not self._over.wait(_LOOK_S):
             try:
-                if not may_come(self.hosts):
+                if not may_come(self._controller, self.hosts):
                     self._renew(None)
                     return
                 self._renew_in_time()

@@ -350,7 +350,7 @@ class _Placed:
         ended = "\n".join(dict.fromkeys(self._ended.values()))
         if len(self._ended) == len(self._bundles):
             return Stage.GONE, ended
-        coming = may_come(self._bundles)
+        coming = may_come(self._controller, self._bundles)
         if record["state"] == "PENDING" and len(coming) == len(self._bundles):
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             free = self._ray.available_resources()

@@ -16,7 +16,7 @@ from typing import Any, Final
 from monarch_nb.control.client import Client, client
 from monarch_nb.control.hosts.replacements import check_spares
 from monarch_nb.control.jobs.job import shut_down
-from monarch_nb.control.jobs.joining import JoiningJob, why_not_here
+from monarch_nb.control.jobs.joining import JoiningJob
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import read_last
@@ -107,7 +107,7 @@ class SSHJob(JoiningJob):
             return place(stage=Stage.GONE, reason=why)
         if missing := [each.at for each in logins if not each.ready.done()]:
             return place(stage=Stage.JOINING, reason=f"waiting for {', '.join(missing)}")
-        failed = [why for host in self._hosts() if (why := why_not_here(host)) is not None]
+        failed = [why for host in self._hosts() if (why := self._why_not_here(host)) is not None]
         lost = len(self._hosts()) - self._count_here()
         words = f"{lost} of its hosts have been lost" if lost else ""
         return place(stage=Stage.UP, reason=failed[0] if failed else words)
