@@ -4,7 +4,7 @@
 and shares a network with it (`ProxyJump`). Connections are shared and kept for a while
 (`ControlMaster`), as many users have it; `close` ends them. Host keys are checked.
 
-A session gets the TMPDIR of its machine, and its HOME if it has one.
+A session gets the TMPDIR of its machine, its HOME if it has one, and finds this very monarch_nb.
 
 `python -m tests.clusters.sshd 2` starts two and one behind them, and waits for ctrl-C.
 """
@@ -18,6 +18,7 @@ from typing import Self
 from tests.clusters.machines import Machine, Machines, until_interrupted
 from tests.clusters.namespaces import run
 from tests.clusters.networks import LAN
+from tests.source import ROOT
 from tests.support import SESSION, eventually
 
 COMMANDS = ("ssh", "sshd", "ssh-keygen")
@@ -80,7 +81,7 @@ class SshServers:
 
     def _start(self, machine: Machine) -> None:
         config, log = (self._folder / f"{machine.name}.{kind}" for kind in ("sshd", "log"))
-        env = machine.own_env | dict([SESSION.split("=")])
+        env = machine.own_env | dict([SESSION.split("=")]) | {"PYTHONPATH": str(ROOT)}
         words = " ".join(f"{name}={value}" for name, value in env.items())
         listen = "".join(f"ListenAddress {each}\n" for each in machine.addresses.values())
         config.write_text(listen + _SERVER.format(folder=self._folder, env=words))

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from monarch_nb.control.client import Client, client
@@ -128,54 +128,16 @@ class JoiningJob(JobTrait):
         )
 
     def scale(self, name: str, hosts: int, places: Sequence[str] = ()) -> HostMesh:
-        """Have another number of hosts for a mesh; return all of them. Does not wait for new ones.
-
-        More are asked for as the first were. Of fewer, the last are given back: end their ranks
-        before, with `procs.resize(hosts.slice(hosts=slice(2)))`.
-
-        Args:
-            name: of the mesh.
-            hosts: how many it is to have, spares aside.
-            places: names of the new ones, where the engine does not choose them itself.
-
-        Raises:
-            LaunchError: the engine has no more, or refuses.
-            RuntimeError: ranks are on a host that would be given back; the job has no hosts.
-            ValueError: less than one host, or no mesh of this name.
-
-        Example:
-            >>> procs = procs.resize(job.scale("trainers", 6))   # doctest: +SKIP
-        """
-        found = self._job_meshes.get(name)
-        if found is None:
-            known = ", ".join(self._job_meshes) or "none: job.state() gets its hosts"
-            raise ValueError(f"{name!r} is no mesh of this job that has hosts; it has {known}")
-        if hosts < 1:
-            raise ValueError(f"hosts={hosts}: a mesh has at least one host")
+        check_scale(name, hosts, self._job_meshes)
+        found = self._job_meshes[name]
         now = len(found.mesh)
         if hosts > now:
             more = self._ask_more(name, hosts - now, places)
             found.grow(self._replaced([*more], []))
         elif hosts < now:
-            self._shrink(found, hosts)
+            end_hosts(self._controller, found.mesh, hosts)
+            self._let_go(found.shrink(hosts))
         return found.mesh
-
-    def _shrink(self, found: MeshHosts, count: int) -> None:
-        controller = self._controller
-        agents = found.mesh._agents[count:]
-        if meshes := controller.meshes_on(agents):
-            raise RuntimeError(
-                f"{', '.join(meshes)} has ranks on hosts that would be given back: "
-                f"procs.resize(hosts.slice(hosts=slice({count}))) ends them"
-            )
-        gone = found.shrink(count)
-        here = [wire.agent_id(host) for host in self._here(gone)]
-        for host in gone:
-            controller.give_up_host(host, "it was let go")
-        ending = controller.let_hosts_go([wire.agent_id(host) for host in gone], here)
-        with contextlib.suppress(TimeoutError):
-            ending.get(_LET_GO_S)
-        self._let_go(gone)
 
     def _furnish(self, name: str, hosts: Sequence[int]) -> None:
         """Have these hosts, which were asked for, as a mesh; the last are its spares."""
@@ -262,6 +224,31 @@ class JoiningJob(JobTrait):
         fields.setdefault("_min_hosts", None)
         super()._load_fields(fields)
         self._job_meshes, self._job_controller = {}, None
+
+
+def check_scale(name: str, hosts: int, meshes: Collection[str]) -> None:
+    """Raise `ValueError` unless a mesh of this name is there and can have so many hosts."""
+    if name not in meshes:
+        known = ", ".join(meshes) or "none: job.state() gets its hosts"
+        raise ValueError(f"{name!r} is no mesh of this job that has hosts; it has {known}")
+    if hosts < 1:
+        raise ValueError(f"hosts={hosts}: a mesh has at least one host")
+
+
+def end_hosts(controller: Client, mesh: HostMesh, keep: int) -> None:
+    """Shut down all hosts but the first. Raises `RuntimeError` where one of them has ranks."""
+    agents = mesh._agents[keep:]
+    if meshes := controller.meshes_on(agents):
+        raise RuntimeError(
+            f"{', '.join(meshes)} has ranks on hosts that would be given back: "
+            f"procs.resize(hosts.slice(hosts=slice({keep}))) ends them"
+        )
+    hosts = [agent >> HOST_SHIFT for agent in agents]
+    here = [wire.agent_id(host) for host in hosts if controller.hosts_here([host])]
+    for host in hosts:
+        controller.give_up_host(host, "it was let go")
+    with contextlib.suppress(TimeoutError):
+        controller.let_hosts_go(agents, here).get(_LET_GO_S)
 
 
 def may_come(controller: Client, hosts: Iterable[int]) -> list[int]:

@@ -161,7 +161,8 @@ def test_a_host_whose_actor_was_killed_is_lost_and_the_other_goes_on(cluster, no
         job = RayJob({"trainers": 2}, resources={"seat": 1})
         where = job.state(cached_path=None).trainers.spawn_procs().spawn("where", Where)
         where.machine.call().get(90)
-        ray.kill(job._job_placed._actors[0])
+        [placed] = job._job_placed
+        ray.kill(next(iter(placed._actors.values())))
         eventually(lambda: told, 20)
         say(crashed=told[0].crashed_ranks, fault=str(told[0]))
         say(alive=len(where.slice(hosts=1).machine.call_one().get(20)) > 0)
