@@ -138,6 +138,25 @@ class JobTrait(ABC):
         del name, hosts, places
         raise RuntimeError(f"a {type(self).__name__} has as many hosts as it has")
 
+    def has_enough(self) -> bool:
+        """Tell whether `settle` will do: fewer hosts than were asked for are enough, and here."""
+        return False
+
+    def settle(self) -> None:
+        """Wait no more: a mesh has the hosts that are here, once they are `min_hosts`.
+
+        Raises `LaunchError` where they are fewer; nothing has changed then.
+        """
+        raise RuntimeError(f"a {type(self).__name__} has all its hosts or none")
+
+    def shell_command(self, host: int) -> str:
+        """Return what opens a shell on a host of this job, in a terminal; `host` is its number.
+
+        Raises `RuntimeError` where nothing does.
+        """
+        del host
+        raise RuntimeError("it is this machine: open a terminal here")
+
     @property
     def active(self) -> bool:
         """Tell whether it has hosts."""

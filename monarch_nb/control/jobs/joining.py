@@ -105,11 +105,6 @@ class JoiningJob(JobTrait):
         return False
 
     def settle(self) -> None:
-        """Wait no more: a mesh has the hosts that are here, once they are `min_hosts`.
-
-        Raises `LaunchError` where they are fewer; nothing has changed then. For a job with
-        `min_hosts`.
-        """
         found = {name: self._here(each.hosts) for name, each in self._job_meshes.items()}
         for name, here in found.items():
             if len(here) < (self._min_hosts or len(self._job_meshes[name].hosts)):
@@ -122,7 +117,6 @@ class JoiningJob(JobTrait):
                 self._controller.give_up_host(host, _WITHOUT)
 
     def has_enough(self) -> bool:
-        """Tell whether `settle` will do: it is a start of some hosts, and enough are here."""
         return self._min_hosts is not None and all(
             len(self._here(each.hosts)) >= self._min_hosts for each in self._job_meshes.values()
         )

@@ -212,6 +212,15 @@ class KubernetesJob(JoiningJob):
         ]
         return str(yaml.safe_dump_all(parts, sort_keys=False))
 
+    def shell_command(self, host: int) -> str:
+        [running] = [each for each in self._job_running if host in each.hosts]
+        config = self._job_config.local
+        reached = [] if config is None else ["--kubeconfig", str(config)]
+        pod = running.pod_of(host)
+        return shlex.join(
+            ["kubectl", *reached, "exec", "-it", "-n", self._namespace, pod, "--", "sh"]
+        )
+
     def _name(self, mesh: str) -> str:
         return f"monarch-{mesh}-{self._token}"
 
@@ -416,6 +425,14 @@ class _Running:
         self._over.set()
         for host in self.hosts:
             self._controller.give_up_host(host, why)
+
+    def pod_of(self, host: int) -> str:
+        """Ask for the name of the pod that a host is. Raises `LaunchError` where there is none."""
+        place = self.hosts.index(host)
+        names = [pod["metadata"]["name"] for pod in self._look().pods if place_of(pod) == place]
+        if not names:
+            raise LaunchError(f"{self.name}-{place} has no pod any more")
+        return str(names[-1])
 
     def let_go(self, hosts: Collection[int]) -> bool:
         """Want these hosts no more; whether none is wanted now. A pod that has ended has given its

@@ -131,6 +131,10 @@ class RayJob(JoiningJob):
             f'placement_group({bundles}, strategy="STRICT_SPREAD", name="monarch_nb")\n'
         )
 
+    def shell_command(self, host: int) -> str:
+        name = self._controller.host_name(host)
+        raise RuntimeError(f"Ray opens no shell; its node is {name}")
+
     def _counts(self) -> dict[str, int]:
         return {name: count + self._spares.get(name, 0) for name, count in self._meshes.items()}
 

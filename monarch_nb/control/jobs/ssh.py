@@ -124,6 +124,9 @@ class SSHJob(JoiningJob):
             ["# what lets a host join comes by standard input\n", *(f"{one}\n" for one in lines)]
         )
 
+    def shell_command(self, host: int) -> str:
+        return shlex.join(["ssh", *self._ssh_args, self._job_logins[host].at])
+
     def _command(self, program: str, at: str, index: int, tunnel: str) -> list[str]:
         join = [self._python, "-P", "-m", "monarch_nb.host.join", "--index", str(index)]
         return [program, *_OPTIONS, "-R", tunnel, *self._ssh_args, at, shlex.join(join)]

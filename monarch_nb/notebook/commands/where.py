@@ -37,13 +37,13 @@ class WhereParser(Parser):
             self.add_argument(f"--{option}")
 
     def own(self, words: list[str]) -> list[str]:
-        return _cut(words)[0]
+        return cut(words)[0]
 
     def parse_args(self, words: list[str]) -> argparse.Namespace:
-        typed, behind = _cut(words)
+        typed, behind = cut(words)
         chosen: argparse.Namespace = super().parse_args(typed)
         if chosen.on is not None and _engine(chosen.on) is None:
-            theirs, theirs_behind = _cut(self._profile(chosen))
+            theirs, theirs_behind = cut(self._profile(chosen))
             engine = super().parse_args(theirs).on
             chosen = super().parse_args([*theirs, *typed])
             chosen.on = engine
@@ -58,7 +58,7 @@ class WhereParser(Parser):
         except KeyError:
             raise MagicError(_unknown(chosen.on)) from None
         known = [f"--{each}" for each in _OF_PROFILES]
-        for word in _cut(words)[0]:
+        for word in cut(words)[0]:
             option = word.partition("=")[0]
             if option not in known:
                 close = difflib.get_close_matches(option, known, 1)
@@ -156,6 +156,7 @@ def _unknown(word: str) -> str:
     )
 
 
-def _cut(words: list[str]) -> tuple[list[str], list[str]]:
+def cut(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words before `--`, and those behind it."""
     place = words.index("--") if "--" in words else len(words)
     return words[:place], words[place + 1 :]

@@ -183,6 +183,10 @@ class SlurmJob(JoiningJob):
             return shlex.join(self._step(job, self._job_folder, self._count()))
         return self._script(self._job_folder, self._count())
 
+    def shell_command(self, host: int) -> str:
+        [found] = [each for each in self._job_allocations if host in each.hosts]
+        return f"srun --jobid={found.id} --overlap --nodelist={found.node_of(host)} --pty bash"
+
     def _script(self, folder: JobFolder, count: int) -> str:
         command = hosts_command(count, self._python, str(folder.ticket_file))
         return batch_script(self._options(folder, count), command)
