@@ -94,12 +94,12 @@ class Allocation:
         place = functools.partial(JobStatus, "slurm", joined=joined, hosts=len(self.hosts))
         if self._over is not None:
             return place(stage=Stage.GONE, id=self.id, reason=self._over)
-        if facts is None:
-            return place(stage=Stage.QUEUED, id=self.id)
         is_waited_for = bool(self._missing - self._failed)
-        stage = stage_of(facts, all_joined=not is_waited_for)
+        stage = Stage.QUEUED if facts is None else stage_of(facts, all_joined=not is_waited_for)
         if stage is Stage.QUEUED and joined:  # since the queue was asked
             stage = Stage.JOINING if is_waited_for else Stage.UP
+        if facts is None:
+            return place(stage=stage, id=self.id)
         is_queued, is_ending = stage is Stage.QUEUED, stage is Stage.ENDING
         reason = why_over(facts, self._folder.output()) if is_ending else facts.reason
         return place(
