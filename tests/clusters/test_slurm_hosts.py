@@ -42,10 +42,15 @@ def in_queue(cluster):
     return cluster.run("squeue", "-h", "-o", "%i").split()
 
 
-def lose(node, procs, *ranks):
-    """Kill our host on a node, and wait until its ranks are lost."""
+def lose_host(node):
+    """Kill our host on a node."""
     [joined] = [pid for pid in node.processes() if "-m monarch_nb.host.join" in said(pid)]
     os.kill(joined, signal.SIGKILL)
+
+
+def lose(node, procs, *ranks):
+    """Kill our host on a node, and wait until its ranks are lost."""
+    lose_host(node)
     eventually(lambda: inside.lost(procs) == list(ranks), 20, f"{ranks} are lost")
 
 

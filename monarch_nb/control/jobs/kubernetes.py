@@ -507,7 +507,9 @@ class _Running:
                 self._controller.give_up_host(self.hosts[place], self._words(pod))
         waited_s = time.monotonic() - self._began
         if self._timeout_s is not None and waited_s > self._timeout_s:
-            self.give_up(f"not within {self._timeout_s:g} s: {seen.why_waiting}")
+            for host in self.hosts:  # and those that are here may be enough
+                why = f"not within {self._timeout_s:g} s: {seen.why_waiting}"
+                self._controller.give_up_host(host, why)
         if seen.why_over is not None:
             self.give_up(seen.why_over)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.api import Control, JobTrait, ProcMesh
 
 HOSTS: Final = "hosts"
-_KEEP: Final = "{} keep all that they hold; process groups are to be made again"
+_KEEP: Final = "variables of {} are kept; process groups are to be made again"
 
 
 @dataclass(frozen=True)

@@ -204,13 +204,16 @@ def test_scale_asks_for_more_hosts_and_says_who_keeps_what(faked):
     cell = faked.ok("%mesh scale --add c")
     assert re.search(r"3/3 hosts -> ranks up in ", cell.shown)
     assert cell.text() == (
-        "mesh0 has 3 hosts now: 6 ranks (hosts=3 gpus=2). ranks 0-3 keep all that they hold; "
+        "mesh0 has 3 hosts now: 6 ranks (hosts=3 gpus=2). variables of ranks 0-3 are kept; "
         "process groups are to be made again\n"
     )
     assert (
         "mesh0 is up already: 6 ranks" in faked.ok("%mesh up --on slurm --hosts 3 --gpus 2").text()
     )
-    assert "ranks 2-5 ended; ranks 0-1 keep all" in faked.ok("%mesh scale mesh0 --hosts 1").text()
+    assert (
+        "ranks 2-5 ended; variables of ranks 0-1 are kept"
+        in faked.ok("%mesh scale mesh0 --hosts 1").text()
+    )
     said = faked.ok("print(FakeJob.events)").text()
     assert said == "['apply slurm', 'scale 3 c', 'scale 1']\n"
     wrong = faked.run("%mesh scale")
