@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from monarch_nb.config import VERSION
+from monarch_nb.control.jobs.kept import asking
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,7 +17,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     debug = commands.add_parser("debug", help="the debugger of a running controller's ranks")
     debug.add_argument("--pid", type=int, help="of the controller, where several run")
-    chosen = parser.parse_args(argv)
+    debug.set_defaults(run=None)
+    asking.add_commands(commands)
+    words = list(sys.argv[1:] if argv is None else argv)
+    place = words.index("--") if "--" in words else len(words)
+    chosen = parser.parse_args(words[:place])
+    if chosen.run is not None:
+        return asking.run(chosen, words[place + 1 :])
     from monarch_nb.control.debug import terminal
 
     return terminal.run(chosen.pid)

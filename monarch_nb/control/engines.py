@@ -7,7 +7,7 @@ not installed says so then, and harms nobody else.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -65,6 +65,27 @@ def make(name: str, wanted: Wanted) -> JobTrait:
     """Return a job, not applied yet. Raises `ValueError` where its class is not there, and what
     that class raises."""
     return ENGINES[wanted.engine].make(name, wanted)
+
+
+def check(engine: str, options: Iterable[str], words: Sequence[str]) -> None:
+    """Raise `ValueError` unless an engine takes these options, all that it needs among them, and
+    words behind `--` where there are some."""
+    given, known = list(options), ENGINES[engine]
+    if foreign := [name for name in given if name not in known.options]:
+        of = ", ".join(each for each, other in ENGINES.items() if foreign[0] in other.options)
+        raise ValueError(f"--{foreign[0]} is an option of {of}, not of {engine}")
+    if missing := [name for name in known.required if name not in given]:
+        raise ValueError(f"--on {engine} needs --{missing[0]}")
+    if words and not known.words:
+        raise ValueError(f"--on {engine} takes nothing behind --, which was {words[0]!r}")
+
+
+def check_places(engine: str, places: Sequence[str]) -> None:
+    """Raise `ValueError` unless names of hosts are given where the engine wants them, only."""
+    if ENGINES[engine].has_places and not places:
+        raise ValueError(f"--on {engine} needs the names of hosts")
+    if places and not ENGINES[engine].has_places:
+        raise ValueError(f"--on {engine} chooses its hosts itself")
 
 
 def _class(wanted: Wanted, module: str, name: str) -> Any:

@@ -59,6 +59,10 @@ class JobState:
     def __init__(self, hosts: Mapping[str, HostMesh]) -> None:
         self._hosts = dict(hosts)
 
+    def all_meshes(self) -> dict[str, HostMesh]:
+        """Return all of them, by name."""
+        return dict(self._hosts)
+
     def __getattr__(self, name: str) -> HostMesh:
         found = self.__dict__.get("_hosts", {})
         if name not in found:

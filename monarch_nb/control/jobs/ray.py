@@ -10,6 +10,7 @@ import concurrent.futures
 import contextlib
 import functools
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -30,6 +31,7 @@ from monarch_nb.net import wire
 
 _END_S: Final = 6.0
 _REACH_S: Final = 10.0
+_GROUP: Final = "monarch_nb"
 _ENDED: Final = "the job was ended"
 _NOT_INSTALLED: Final = "the client of Ray is not installed here. Type: pip install monarch_nb[ray]"
 _NO_CLUSTER: Final = (
@@ -128,7 +130,7 @@ class RayJob(JoiningJob):
         return (
             f"# {', '.join(names)}: one actor on each bundle runs python -m monarch_nb.host.join\n"
             f"# (SPREAD where the cluster has fewer nodes than hosts)\n"
-            f'placement_group({bundles}, strategy="STRICT_SPREAD", name="monarch_nb")\n'
+            f'placement_group({bundles}, strategy="STRICT_SPREAD", name="{_GROUP}-...")\n'
         )
 
     def shell_command(self, host: int) -> str:
@@ -253,7 +255,8 @@ class _Placed:
         nodes = [node for node in ray.nodes() if node["Alive"]]
         strategy = "STRICT_SPREAD" if len(nodes) >= count else "SPREAD"
         bundles = [dict(wanted) for _ in range(count)]
-        self._group = ray.util.placement_group(bundles, strategy=strategy, name="monarch_nb")
+        name = f"{_GROUP}-{secrets.token_hex(4)}"  # Ray wants another one for each
+        self._group = ray.util.placement_group(bundles, strategy=strategy, name=name)
 
     @property
     def id(self) -> str:

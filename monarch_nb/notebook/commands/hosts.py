@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from IPython.display import display
 
+from monarch_nb.control.jobs.status import told
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook import options
@@ -20,7 +21,6 @@ from monarch_nb.notebook.commands.where import WhereParser
 from monarch_nb.notebook.display.display import table_html, table_text
 from monarch_nb.notebook.display.units import duration
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.jobs.live_line import told
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
 

@@ -11,10 +11,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from monarch_nb.control import engines
 from monarch_nb.control.engines import ENGINES, Engine, Wanted
+from monarch_nb.control.jobs import profiles
 from monarch_nb.notebook import options
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.jobs import profiles
 from monarch_nb.notebook.lifecycle import MAX_RANKS
 from monarch_nb.notebook.options import Parser
 
@@ -57,6 +58,8 @@ class WhereParser(Parser):
             words = profiles.words_of(chosen.on)
         except KeyError:
             raise MagicError(_unknown(chosen.on)) from None
+        except ValueError as error:
+            raise MagicError(str(error)) from None
         known = [f"--{each}" for each in _OF_PROFILES]
         for word in cut(words)[0]:
             option = word.partition("=")[0]
@@ -106,27 +109,21 @@ def wanted(
 
 def _hosts(engine: Engine, word: str, names: Sequence[str], *counts: int | None) -> int:
     told = [each for each in counts if each is not None]
-    if engine.has_places:
-        if not names:
-            raise MagicError(f"--on {word} needs the names of hosts. Type: {engine.example}")
-        told.append(len(names))
-    elif names:
-        raise MagicError(f"--on {word} chooses its hosts itself. Type: {engine.example}")
+    try:
+        engines.check_places(word, names)
+    except ValueError as error:
+        raise MagicError(f"{error}. Type: {engine.example}") from None
+    told += [len(names)] if names else []
     if len(set(told)) > 1:
         raise MagicError(f"How many hosts? Both {told[0]} and {told[-1]} were asked for")
     return told[0] if told else 1
 
 
 def _check(engine: Engine, word: str, chosen: argparse.Namespace, given: Iterable[str]) -> None:
-    foreign = [name for name in given if name not in engine.options]
-    if foreign:
-        of = ", ".join(each for each, other in ENGINES.items() if foreign[0] in other.options)
-        raise MagicError(f"--{foreign[0]} is an option of {of}, not of {word}")
-    missing = [name for name in engine.required if name not in given]
-    if missing:
-        raise MagicError(f"--on {word} needs --{missing[0]}. Type: {engine.example}")
-    if chosen.words and not engine.words:
-        raise MagicError(f"--on {word} takes nothing behind --, which was {chosen.words[0]!r}")
+    try:
+        engines.check(word, given, chosen.words)
+    except ValueError as error:
+        raise MagicError(f"{error}. Type: {engine.example}") from None
     if chosen.device == "cuda" and not engine.is_here:
         raise MagicError(
             "--device cuda is for ranks of this machine: on other hosts each rank sees all GPUs, "

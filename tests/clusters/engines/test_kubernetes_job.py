@@ -311,7 +311,7 @@ def test_more_pods_are_a_job_of_their_own_which_goes_with_them(new_job, core):
     assert re.fullmatch(
         r"kubectl --kubeconfig \S+ exec -it -n ml monarch-trainers-\w+-1-0-\w+ -- sh", shell
     )
-    procs.resize(more.slice(hosts=slice(2)))
+    procs = procs.resize(more.slice(hosts=slice(2)))
     job.scale("trainers", 2)
     eventually(lambda: len(jobs.list_namespaced_job("ml").items) == 1, 20)
     assert job.status()[1:4] == (Stage.UP, 2, 2)

@@ -231,7 +231,7 @@ def test_more_hosts_are_a_group_of_their_own_which_goes_with_them(cluster, no_ho
         procs.initialized.get(60)
         say(two=status(job)[:3], kept=where.count.call().get(60).values())
         say(all=procs.spawn("all", Where).count.call().get(60).values())
-        procs.resize(more.slice(hosts=slice(1)))
+        procs = procs.resize(more.slice(hosts=slice(1)))
         job.scale("trainers", 1)
         eventually(lambda: ray.available_resources().get("seat") == 1, 20)
         say(one=status(job)[:3], again=where.count.call().get(60).values())
