@@ -1,4 +1,4 @@
-"""`monarch-nb` in a terminal, with a real sshd in each machine: a job, a command, a shell, the end."""
+"""`monarch-nb` in a terminal, with a real sshd: a job, a command, a shell, the end."""
 
 import subprocess
 import sys
