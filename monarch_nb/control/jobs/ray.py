@@ -278,9 +278,11 @@ class _Placed:
         self._seat(host, bundle, ticket, 0)
 
     def let_go(self, hosts: Collection[int]) -> bool:
-        """End the actors of these hosts; whether the group is of no use any more. Ray keeps its
-        bundles together: one alone cannot be given back."""
-        for host in [host for host in self._bundles if host in hosts]:
+        """End the actors of these hosts, which are ending; whether the group is of no use any more.
+        Ray keeps its bundles together: one alone cannot be given back."""
+        gone = [host for host in self._bundles if host in hosts]
+        concurrent.futures.wait([self._answers[host] for host in gone], _END_S)
+        for host in gone:
             self._leave(host)
         return not self._bundles
 
