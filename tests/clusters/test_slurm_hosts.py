@@ -138,6 +138,11 @@ def test_more_hosts_are_a_job_of_their_own_which_goes_with_them(cluster):
     eventually(lambda: len(in_queue(cluster)) == 1, 20, "the second job is over")
     assert job.status()[1:4] == (Stage.UP, 2, 2)
     assert counts(where) == [3, 3]
+    procs = procs.resize(more.slice(hosts=slice(1)))
+    job.scale("trainers", 1)
+    eventually(lambda: cluster.run("squeue", "-h", "-o", "%N").strip() == "node1", 20)
+    assert counts(where.slice(hosts=slice(1))) == [4]
+    assert job.status()[1:4] == (Stage.UP, 1, 1)
     job.kill()
     cluster.assert_idle()
 

@@ -36,6 +36,8 @@ class MeshHosts:
     asked: int
     places: int
     """How many there ever were: the next one is called by this number."""
+    awaited: list[int]
+    """Those of the start, or of the last that was asked for in addition: without them it fails."""
     is_settled: bool = False
 
     def has_known(self, host: int) -> bool:
@@ -48,6 +50,7 @@ class MeshHosts:
         """Be of those that have come, and of nobody else."""
         used = came[: len(self.hosts) - self.spares]
         self.hosts, self.spares = list(came), len(came) - len(used)
+        self.awaited = list(came)
         for group in self.groups:
             group.keep_only(came, came[len(used) :])
         self.mesh, self.is_settled = _mesh_of(used), True
@@ -56,6 +59,7 @@ class MeshHosts:
         more = [wire.agent_id(host) for host in group.hosts]
         at = len(self.hosts) - self.spares
         self.hosts[at:at] = group.hosts
+        self.awaited = list(group.hosts)
         self.asked = len(self.hosts)
         self.places += len(group.hosts)
         self.groups.append(group)
@@ -67,6 +71,7 @@ class MeshHosts:
         self.mesh = mesh_of_hosts(agents[:count])
         gone = [agent >> HOST_SHIFT for agent in agents[count:]]
         self.hosts[:] = [host for host in self.hosts if host not in gone]
+        self.awaited = []
         self.asked = len(self.hosts)
         return gone
 
@@ -139,7 +144,9 @@ class JoiningJob(JobTrait):
         used = hosts[: len(hosts) - spares]
         group = self._replaced(list(hosts), list(hosts[len(used) :]))
         count = len(hosts)
-        found = MeshHosts(list(hosts), spares, [group], _mesh_of(used), count, count)
+        found = MeshHosts(
+            list(hosts), spares, [group], _mesh_of(used), count, count, awaited=list(hosts)
+        )
         self._job_meshes[name] = found
 
     def _replaced(self, hosts: list[int], spares: list[int]) -> HostGroup:
@@ -201,9 +208,10 @@ class JoiningJob(JobTrait):
     def _why_hopeless(self) -> str | None:
         """Say why the hosts that are wanted will not come; None while they may."""
         for each in self._job_meshes.values():
-            failed = [why for host in each.hosts if (why := self._why_not_here(host)) is not None]
-            least = len(each.hosts) if self._min_hosts is None else self._min_hosts
-            if len(each.hosts) - len(failed) < least:
+            failed = [why for host in each.awaited if (why := self._why_not_here(host)) is not None]
+            wants_all = self._min_hosts is None or each.is_settled
+            least = len(each.awaited) if wants_all else self._min_hosts or 0
+            if len(each.awaited) - len(failed) < least:
                 return failed[0]
         return None
 

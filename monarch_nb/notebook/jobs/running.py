@@ -37,7 +37,7 @@ class RunningJobs:
         job = self._jobs[name] = self._control.job(name, wanted)
         job.apply()
         try:
-            self.follow(job, follow)
+            self.follow(job, lambda status: follow(_with_way_on(job, status)))
         except KeyboardInterrupt:
             if not job.has_enough():
                 raise
@@ -51,7 +51,7 @@ class RunningJobs:
             if status.stage.value == _GONE:
                 job.state(cached_path=None)  # raises with more words, if the engine has them
                 raise RuntimeError(status.reason or "its hosts have gone")
-            follow(_with_way_on(status) if job.has_enough() else status)
+            follow(status)
             if status.stage.value not in _COMING:
                 return
             time.sleep(POLL_S)
@@ -84,8 +84,8 @@ class RunningJobs:
         return {name: _status_if_told(job) for name, job in self._jobs.items()}
 
 
-def _with_way_on(status: JobStatus) -> JobStatus:
-    if status.joined == status.hosts or status.stage.value not in _COMING:
+def _with_way_on(job: JobTrait, status: JobStatus) -> JobStatus:
+    if status.stage.value not in _COMING or not job.has_enough():
         return status
     first = status.reason.partition("\n")[0]
     way_on = f"the stop button goes on with {status.joined}"

@@ -21,7 +21,7 @@ from monarch_nb.control.jobs.slurm.squeue import (
     why_queued,
     words_of,
 )
-from monarch_nb.control.jobs.slurm.submission import Keeper
+from monarch_nb.control.jobs.slurm.submission import Keeper, give_back_others
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import last_lines
@@ -143,9 +143,15 @@ class Allocation:
         return None if name is None else name.partition(".")[0]
 
     def let_go(self, hosts: Collection[int]) -> bool:
-        """Want these hosts no more; whether none is wanted now."""
-        self._unwanted.update(self.hosts.index(host) for host in hosts if host in self.hosts)
-        return len(self._unwanted) == len(self.hosts)
+        """Want these hosts no more, and give their nodes back, but those of an allocation that
+        stays; whether none is wanted now."""
+        gone = {index for index, host in enumerate(self.hosts) if host in hosts}
+        self._unwanted |= gone
+        kept = [host for index, host in enumerate(self.hosts) if index not in self._unwanted]
+        nodes = sorted({node for host in kept if (node := self.node_of(host)) is not None})
+        if gone and nodes and self._launched is not None and not self._launched.is_step:
+            give_back_others(self.id, nodes)
+        return not kept
 
     def explain(self, host: int, why: str, tell: Callable[[str], None]) -> None:
         """Tell why a host was lost, as soon as the queue was asked. Any thread."""
