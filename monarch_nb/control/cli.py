@@ -5,14 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from monarch_nb.config import VERSION
 from monarch_nb.control.jobs.kept import asking
 
 
+class Parser(argparse.ArgumentParser):
+    """A mistake is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}. Type: {self.prog} --help\n")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run it. Returns the exit code."""
-    parser = argparse.ArgumentParser("monarch-nb", description="Meshes of ranks, from a terminal.")
+    parser = Parser("monarch-nb", description="Meshes of ranks, from a terminal.")
     parser.add_argument("--version", action="version", version=f"monarch-nb {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     debug = commands.add_parser("debug", help="the debugger of a running controller's ranks")

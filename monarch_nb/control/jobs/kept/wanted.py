@@ -79,6 +79,9 @@ def _wanted(chosen: argparse.Namespace, words: Sequence[str]) -> Wanted:
     options = tuple((name, value) for name, value in values if value is not None)
     engines.check_places(engine, places)
     engines.check(engine, [name for name, _ in options], words)
+    for name in ("hosts", "gpus"):
+        if (count := getattr(chosen, name)) is not None and count < 1:
+            raise ValueError(f"--{name} {count}: write a number of at least 1")
     hosts = chosen.hosts or len(places) or 1
     if places and hosts != len(places):
         raise ValueError(f"How many hosts? Both {hosts} and {len(places)} were asked for")
