@@ -191,3 +191,28 @@ def test_a_record_that_others_could_write_or_that_is_none_is_not_used(folder, ca
     assert cli.main(["kill"]) == 2
     assert "no job is known" in capsys.readouterr().err
     assert not record.exists()
+
+
+@pytest.mark.slow
+def test_only_its_own_user_is_answered(folder):
+    if os.getuid() != 0:
+        pytest.skip("only root can be somebody else")
+    assert typed("apply", *TWO)[0] == 0
+    [record] = records(folder)
+    run_dir = Path(json.loads(record.read_text())["run_dir"])
+    assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
+    program = textwrap.dedent("""
+        import os, socket, sys
+        here = os.open(sys.argv[1], os.O_PATH)
+        os.setuid(65534)
+        os.fchdir(here)
+        with socket.socket(socket.AF_UNIX) as stream:
+            stream.connect("job")
+            stream.sendall(b'{"do": "kill"}\\n')
+            print(stream.recv(100))
+    """)
+    stranger = [sys.executable, "-c", program, str(run_dir)]
+    done = subprocess.run(stranger, capture_output=True, text=True, check=False)
+    assert done.stdout in ("", "b''\n")
+    assert typed("exec", "true")[0] == 0, "nobody has ended it"
+    assert typed("kill")[0] == 0
