@@ -80,7 +80,8 @@ class AttachedHosts:
         self._limits: list[threading.Timer] = []
         self._dialled: dict[int, _Dialled] = {}
         self._explained: dict[int, Explain] = {}
-        self._hostnames: dict[int, str] = {}  # of those that are known by another name
+        self.hostnames: dict[int, str] = {}
+        """By number, of those that were asked for under another name and have come."""
         self._head: Head | None = None
         self._is_over = False
         self._on_lost = on_lost
@@ -152,7 +153,7 @@ class AttachedHosts:
 
     def called(self, host: int) -> str:
         """Return what to call a host of these: where it was asked for, and what it calls itself."""
-        known = self._hostnames.get(host)
+        known = self.hostnames.get(host)
         return self.names[host] if known is None else f"{self.names[host]} ({known})"
 
     def give_up(self, host: int, why: str) -> None:
@@ -166,7 +167,7 @@ class AttachedHosts:
         if (differs := difference(self._versions, offered.versions)) is not None:
             _log.warning("%s: %s", offered.name, differs)
         if offered.name != self.names[host]:
-            self._hostnames[host] = offered.name
+            self.hostnames[host] = offered.name
         self.ready[host]._set_result(True)
 
     def process_ended(self, ended: Exit) -> None:

@@ -85,13 +85,14 @@ class Healed(ControlMessage, verb="healed"):
 
 
 class Regroup(Request[Done], verb="regroup"):
-    """Who a rank is after a heal, and where process groups meet."""
+    """Who a rank is after a heal or with other hosts, and where process groups meet."""
 
     store: str
     rank: int
     world_size: int
     labels: list[str]
     sizes: list[int]
+    spans_hosts: bool = False  # it does now: process groups need a network
 
 
 class Reloaded(NamedTuple):
