@@ -55,6 +55,8 @@ def _data() -> tuple[Row, ...]:
     )
 
 
+_OF_1000 = at_most("many_hosts", "cpu_1000", 5e-3, "<= 5 ms", MACHINE_WHY)
+
 HOSTS: tuple[Measure, ...] = (
     Measure("remote_call", _calls()),
     Measure(
@@ -72,6 +74,27 @@ HOSTS: tuple[Measure, ...] = (
         ),
     ),
     Measure("remote_data", _data()),
+    Measure(
+        "many_hosts",
+        (
+            *(
+                Row(
+                    f"cpu_{count}",
+                    f"call to 8 ranks on each of {count} hosts: processor time of the controller",
+                    Unit.SECONDS,
+                    _OF_1000 if count == 1000 else None,
+                )
+                for count in (10, 100, 1000)
+            ),
+            Row(
+                "sockets",
+                "its sockets",
+                Unit.COUNT,
+                at_most("many_hosts", "sockets", 64, "<= 64"),
+            ),
+        ),
+        quick=False,
+    ),
     Measure(
         "remote_up",
         (

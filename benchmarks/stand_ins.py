@@ -44,22 +44,22 @@ def main() -> None:
     told: dict[str, Any] = json.load(sys.stdin)
     thread = LoopThread("hosts")
     with tempfile.TemporaryDirectory() as run_dir:
-        gateways = []
-        for number, secret in told["hosts"]:
-            gateway = StandIn(Path(run_dir), number, thread.loop, TIMING, on_lost=lambda *_: None)
-            listener = wire.listen_for_hosts("tcp://127.0.0.1:*")
-            thread.loop.call(lambda g=gateway, at=listener: g.listen(at))
-            controller, at = told["controller"], [told["address"]]
-            thread.loop.call(
-                lambda g=gateway, s=secret: g.serve(controller, Secret.from_text(s), at)
-            )
-            gateways.append(gateway)
-            print(wire.listens_at(listener), flush=True)
+        gateways = [_join(Path(run_dir), thread, told, *each) for each in told["hosts"]]
         tick = lambda now: [each._tick(now) for each in gateways]  # noqa: E731
         thread.loop.call(lambda: thread.loop.every(TIMING.pulse_s / 2, tick))
         parent = os.getppid()
         while os.getppid() == parent:
             threading.Event().wait(1)
+
+
+def _join(run_dir: Path, thread: LoopThread, told: Any, number: int, secret: str) -> Gateway:
+    gateway = StandIn(run_dir, number, thread.loop, TIMING, on_lost=lambda *_: None)
+    listener = wire.listen_for_hosts("tcp://127.0.0.1:*")
+    controller, at = told["controller"], [told["address"]]
+    thread.loop.call(lambda: gateway.listen(listener))
+    thread.loop.call(lambda: gateway.serve(controller, Secret.from_text(secret), at))
+    print(wire.listens_at(listener), flush=True)
+    return gateway
 
 
 if __name__ == "__main__":

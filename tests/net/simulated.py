@@ -196,6 +196,26 @@ class SimulatedLink(Link):
 
     network: Network
 
+    @property
+    def connected_by(self) -> Socket | None:
+        return None if self._connection is None else self._connection.socket
+
+    def _connect(self) -> bool:
+        # to the host at its address; tells whether that lets it in
+        there = self.network.host(int(self._addresses[0]))
+        other = there.find(self.secret.session)
+        if there.loop.is_over or other is None:
+            return False
+        ends = Socket(self._loop), Socket(there.loop)
+        ends[0].other, ends[1].other = ends[1], ends[0]
+        mine, theirs = Records(ends[0]), Records(ends[1])
+        here = Connection(ends[0], mine, mine, other.received)
+        over_there = Connection(ends[1], theirs, theirs, self.received)
+        later = self.network.clock.random.random
+        there.loop.after(later() * _MOST_DELAY_S, lambda: other.take_up(over_there))
+        self._loop.after(later() * _MOST_DELAY_S, lambda: self.take_up(here))
+        return True
+
     def _dial(self) -> None:
         if self._addresses and not self._is_dialling and self._wants_connection():
             self._is_dialling = True
@@ -204,7 +224,7 @@ class SimulatedLink(Link):
 
     def _try(self) -> None:
         network = self.network
-        if not self._wants_connection() or network.connect(self):
+        if not self._wants_connection() or self._connect():
             self._is_dialling = False
         else:
             now = network.clock.now
@@ -238,6 +258,12 @@ class Host(Gateway):
 
     def _new_inbox(self):
         return None
+
+    def find(self, session: bytes) -> Link | None:
+        return self._link_of(session)
+
+    def close_quietly(self) -> None:
+        self._local.close()
 
     def _hand_out(self, cast: Cast) -> None:
         for process, bodies in cast.messages():
@@ -292,35 +318,20 @@ class Network:
 
     def close(self) -> None:
         for host in (self.controller, *self.hosts.values()):
-            host._local.close()
+            host.close_quietly()
+
+    def host(self, number: int) -> Host:
+        return self.controller if number == CONTROLLER else self.hosts[number]
 
     # the network
-
-    def connect(self, link: SimulatedLink) -> bool:
-        """Connect a link to the host at its address; tell whether that lets it in."""
-        number = int(link._addresses[0])
-        there = self.controller if number == CONTROLLER else self.hosts[number]
-        other = there._link_of(link.secret.session)
-        if there.loop.is_over or other is None:
-            return False
-        ends = Socket(link._loop), Socket(there.loop)
-        ends[0].other, ends[1].other = ends[1], ends[0]
-        mine, theirs = Records(ends[0]), Records(ends[1])
-        received = link.received, other.received
-        here = Connection(ends[0], mine, mine, received[1])
-        over_there = Connection(ends[1], theirs, theirs, received[0])
-        later = self.clock.random.random
-        there.loop.after(later() * _MOST_DELAY_S, lambda: other.take_up(over_there))
-        link._loop.after(later() * _MOST_DELAY_S, lambda: link.take_up(here))
-        return True
 
     def kill(self, number: int) -> None:
         """End a host: its connections are closed, and it says nothing more."""
         host = self.hosts[number]
         self.dead.add(number)
-        for link in host._routes.links:
-            if link._connection is not None:
-                link._connection.socket.close()
+        for link in host.links:
+            if link.connected_by is not None:
+                link.connected_by.close()
         host.loop.is_over = True
 
     def break_connection(self, number: int) -> None:
@@ -336,8 +347,8 @@ class Network:
             mine.other.freeze(seconds)
 
     def _some_connection(self, number: int) -> Socket | None:
-        links = [each for each in self.hosts[number]._routes.links if each._connection]
-        return self.clock.random.choice(links)._connection.socket if links else None
+        found = [each.connected_by for each in self.hosts[number].links if each.connected_by]
+        return self.clock.random.choice(found) if found else None
 
     # what the controller does
 
@@ -358,4 +369,4 @@ class Network:
         self.controller.send(self.own, process, [header])
 
     def connected(self) -> list[int]:
-        return [each.host for each in self.controller._routes.links if each.through is None]
+        return [each.host for each in self.controller.links if each.through is None]

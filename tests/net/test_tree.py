@@ -83,8 +83,8 @@ class Host:
         self.links[0].cast(Cast(runs, [header + payload]))
 
     def through(self, host: int) -> int | None:
-        link = self.gateway._routes.link(host)
-        return None if link is None else link.through
+        found = [each.through for each in self.gateway.links if each.host == host]
+        return found[0] if found else None
 
     def close(self) -> None:
         for each in self.links:

@@ -106,6 +106,11 @@ class Gateway:
         return self._malformed + self._inbox.malformed
 
     @property
+    def links(self) -> list[Link]:
+        """The links to other hosts that there are."""
+        return self._routes.links
+
+    @property
     def is_served(self) -> bool:
         """Tell whether a controller has this host."""
         return self._routes.controller is not None
@@ -169,7 +174,7 @@ class Gateway:
             path.unlink(missing_ok=True)
 
     def _close(self, linger_s: float) -> None:
-        for link in self._root.furthest_first(self._routes.links):
+        for link in self._root.furthest_first(self.links):
             link.leave(linger_s)
         self._routes.clear()
         self._local.drop()
@@ -179,7 +184,7 @@ class Gateway:
 
     def sever(self) -> None:
         """Let go of the parent's sockets in a forked child."""
-        for link in self._routes.links:
+        for link in self.links:
             link.sever()
         for each in self._listeners:
             each.sever()
@@ -431,14 +436,14 @@ class Gateway:
         return Link(host, secret, self._loop, timing, self, addresses)
 
     def _tick(self, now: float) -> None:
-        for link in self._routes.links:
+        for link in self.links:
             link.tick(now)
         self._root.tick(now)
         for each in self._listeners:
             each.tick(now)
 
     def _link_of(self, session: bytes) -> Link | None:
-        links = self._routes.links
+        links = self.links
         return next((link for link in links if link.secret.session == session), None)
 
     def _new_node(self) -> tuple[ReplyFolder, TreeNode]:
