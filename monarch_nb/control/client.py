@@ -274,6 +274,7 @@ class Client(Runtime):
                     self.proc.dead,
                     self.supervision.silent,
                 )
+                self.supervision.on_exit.append(self._attached.process_ended)
             return self._attached
 
     def await_hosts(
@@ -388,12 +389,17 @@ class Client(Runtime):
             self._agent.ready._set_result(True)
 
     def _on_failed(self, failed: agents.ZygoteFailed, message: Message) -> None:
+        host = message.source >> HOST_SHIFT
         if self._agent is not None and message.source == self.proc.agent:
             error = LaunchError(f"{failed.stage}: {failed.text}")
             self._agent.ready._set_exception(error)
             why = failed.text.partition("\n")[0]
-            lost = self._processes_below(message.source)
-            self.supervision.exited(*(Exit(each, signal=9, reason=why) for each in lost))
+        elif self._attached is not None and host in self._attached.names:
+            why = f"{self._attached.called(host)}: {failed.text}".rstrip()
+        else:
+            return
+        lost = self._processes_below(message.source)
+        self.supervision.exited(*(Exit(each, signal=9, reason=why) for each in lost))
 
     def _agent_ended(self, how: str, last_words: str, silent_s: float | None) -> None:
         # the thread of the agent's process

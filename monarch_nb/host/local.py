@@ -1,9 +1,13 @@
-"""Starts an agent on this host.
+"""Starts an agent on this host, and gives it up.
 
 The agent ends with this process: it watches its standard input, a pipe that is open as long as we
 live, and a pidfd. The kernel's signal at the death of its parent only wakes an agent that was
 stopped, so that it sees the others; it is bound to the thread that called `launch`. So call it from
 a thread that lives as long as the runtime does.
+
+An agent that is silent cannot tell of its ranks, so it is given up and killed, and its ranks end
+with it. One that is stopped or frozen is given up at once; one that may only be starved of
+processor time gets the grace that ranks get.
 """
 
 from __future__ import annotations
@@ -12,15 +16,19 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from monarch_nb.config import Config
 from monarch_nb.errors import LaunchError
-from monarch_nb.host.launch import AgentBoot, last_lines, with_us
+from monarch_nb.host.launch import AgentBoot, how_it_ended, last_lines, with_us
 
 _END_S: Final = 5.0
 _LOG_BYTES: Final = 1 << 14
+_ASK_AGAIN_S: Final = 0.1
+_CANNOT_RUN: Final = "TtD"  # states of /proc: stopped, traced, frozen
 
 
 class LocalLauncher:
@@ -100,3 +108,56 @@ class LocalLauncher:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
+
+
+class Patience:
+    """How long the pulse of an agent that was launched here may be gone: `judge` is for a
+    `PulseWatch`, and kills the agent in the end. `is_over`: nobody wants to know any more."""
+
+    def __init__(
+        self, launcher: LocalLauncher, config: Config, is_over: Callable[[], bool]
+    ) -> None:
+        self.silent_s: float | None = None
+        """For how long it was silent when it was given up; None: it was not."""
+        self._launcher = launcher
+        self._config = config
+        self._is_over = is_over
+        self._lost_at: float | None = None
+
+    @property
+    def has_lost(self) -> bool:
+        """Tell whether the agent is silent now."""
+        return self._lost_at is not None
+
+    def judge(self, up: bool | None) -> float | None:
+        """Take what the pulse has to say, None where the time is over; return in how many seconds
+        to be asked again. The thread of the pulse."""
+        if up:
+            self._lost_at = None
+        if up or self._is_over():
+            return None
+        now = time.monotonic()
+        if self._lost_at is None:
+            self._lost_at = now
+        silent_s = now - self._lost_at
+        pid = self._launcher.pid
+        if silent_s < self._config.grace_s and (pid is None or _may_run(pid)):
+            return _ASK_AGAIN_S
+        self.silent_s = silent_s + self._config.pulse_timeout_s
+        self._launcher.kill()
+        return None
+
+    def how_it_ended(self, code: int) -> str:
+        """Say how the agent ended, by its code as `Popen` has it."""
+        if self.silent_s is not None:
+            return f"did not answer for {self.silent_s:.1f} s and was killed"
+        return how_it_ended(code)
+
+
+def _may_run(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123  a thousand small reads, no path needed
+            state = file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return True  # it is ending: that comes by another way
+    return state not in _CANNOT_RUN

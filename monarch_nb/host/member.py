@@ -6,9 +6,11 @@ It is offered at an address (`control/hosts/attach.py`), or joins the job that i
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -18,9 +20,9 @@ from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.errors import LaunchError
 from monarch_nb.host import guard
 from monarch_nb.host.interfaces import interface_for_others, reachable_at
-from monarch_nb.host.launch import AgentBoot, how_it_ended
+from monarch_nb.host.launch import AgentBoot
 from monarch_nb.host.lending import Lending
-from monarch_nb.host.local import LocalLauncher
+from monarch_nb.host.local import LocalLauncher, Patience
 from monarch_nb.host.rundir import new_run_dir
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import dialing
@@ -28,6 +30,7 @@ from monarch_nb.net.hosts.gateway import Gateway
 from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.link import LEFT, Timing
 from monarch_nb.net.loop import LoopThread
+from monarch_nb.net.pulse import Pulse, PulseWatch
 
 _REACH_S: Final = 10.0
 _SHUT_S: Final = 1.0
@@ -148,18 +151,31 @@ class HostMember:
         )
         launcher.launch(boot)
         threading.Thread(
-            target=self._watch, args=(launcher,), name="monarch-agent", daemon=True
+            target=self._watch, args=(launcher, agent), name="monarch-agent", daemon=True
         ).start()
         return agent
 
-    def _watch(self, launcher: LocalLauncher) -> None:
-        code = launcher.wait()
+    def _watch(self, launcher: LocalLauncher, agent: int) -> None:
+        patience = Patience(launcher, self._config, lambda: launcher is not self._agent)
+        with self._watched(agent, patience):
+            code = launcher.wait()
         if launcher is not self._agent:
             return  # it was ended here
         if code == 0:
             self._ended.set()  # a controller has shut the host down
         else:
-            self._leave(f"its agent {how_it_ended(code)}\n{launcher.last_words()}".rstrip())
+            how = patience.how_it_ended(code)
+            self._leave(f"its agent {how}\n{launcher.last_words()}".rstrip())
+
+    @contextlib.contextmanager
+    def _watched(self, agent: int, patience: Patience) -> Iterator[None]:
+        context, config = wire.new_context(), self._config
+        timing = config.pulse_interval_s, config.pulse_timeout_s
+        make = functools.partial(Pulse, context, self.run_dir, agent, *timing)
+        watch = PulseWatch(make, patience.judge)
+        yield
+        watch.close()
+        context.term()
 
     def _leave(self, why: str) -> None:
         self._thread.loop.call(lambda: self._gateway.leave_controller(why))

@@ -79,7 +79,7 @@ class Exit:
         why = f": {self.reason}" if self.reason else ""
         if self.signal is not None:
             return f"was killed by signal {self.signal} ({_signal_name(self.signal)}){why}"
-        if self.unreachable_s is not None:
+        if self.unreachable_s:  # 0: its host has told how it was lost
             return f"has not been heard for {self.unreachable_s:.1f} s{why}"
         if self.code is not None:
             return f"exited with code {self.code}{why}"
@@ -97,7 +97,7 @@ class Exit:
         why = f": {self.reason}" if self.reason else ""
         if self.signal is not None:
             return f"failed: Killed(sig={self.signal}, {_signal_name(self.signal)}){why}"
-        if self.unreachable_s is not None:
+        if self.unreachable_s:
             return f"was not heard for {self.unreachable_s:.1f} s{why}"
         if self.code is not None:
             return f"exited with {'non-zero code' if self.code else 'code'} {self.code}{why}"

@@ -4,7 +4,7 @@
 and shares a network with it (`ProxyJump`). Connections are shared and kept for a while
 (`ControlMaster`), as many users have it; `close` ends them. Host keys are checked.
 
-A session gets the TMPDIR of its machine, its HOME if it has one, and finds this very monarch_nb.
+A session gets the TMPDIR of its machine, its HOME if it has one, and the code of this checkout.
 
 `python -m tests.clusters.sshd 2` starts two and one behind them, and waits for ctrl-C.
 """

@@ -8,7 +8,6 @@ import pytest
 from tests.clusters.test_sshd import joined
 from tests.kernel.client import KernelClient
 from tests.kernel.conftest import kernelspec
-from tests.source import ROOT
 from tests.support import eventually
 
 __all__ = ["kernelspec"]
@@ -16,14 +15,18 @@ __all__ = ["kernelspec"]
 pytestmark = pytest.mark.slow
 
 
+HOSTS = """
+from monarch_nb.control.client import client
+seen = client().snapshot()
+print([seen.hosts[rank.host].name for mesh in seen.meshes if not mesh.ended for rank in mesh.ranks])
+"""
+
+
 @pytest.fixture
-def nodes(machines, sshd, tmp_path):
+def nodes(machines, sshd):
     """Two machines and what to type for them: `(machines, on)`. Their Python is ours."""
     both = machines(2, home=True)
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
-    python.chmod(0o700)
-    return both, f"--python {python} -- -F {sshd(both).config}"
+    return both, f"--python {sys.executable} -- -F {sshd(both).config}"
 
 
 @pytest.fixture
@@ -45,9 +48,12 @@ def test_ranks_on_two_machines_and_nothing_is_left(kernel, nodes):
     doctor = kernel.ok("%mesh doctor").text()
     assert "host 0 node1" in doctor
     assert re.search(r"host 0 node1, host 1 node2: other hosts reach it by eth0", doctor)
+    assert kernel.ok(HOSTS).text() == "['node1', 'node1', 'node2', 'node2']\n"
     assert kernel.ok("%mesh down").text() == "mesh0 is down, the hosts of mesh0 are given back\n"
     eventually(lambda: not any(map(joined, both)))
     assert kernel.ok("%mesh jobs").text().startswith("No hosts were asked for.")
+    kernel.ok(f"%mesh up --on ssh:node1,node2 --gpus 1 {on}", timeout_s=90)
+    assert kernel.ok(HOSTS).text() == "['node1', 'node2']\n", "no second of that name is there"
 
 
 def test_a_host_that_cannot_be_reached_is_said_and_the_others_are_given_back(kernel, nodes):

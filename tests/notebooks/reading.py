@@ -1,8 +1,10 @@
 """Notebooks of the repository: run as a reader would, and read as one."""
 
+import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import nbformat
@@ -43,15 +45,75 @@ def shown_by(notebook: Any) -> Callable[[str], str]:
     return lambda source: text_of(find(notebook, source))
 
 
-def execute(path: Path, folder: Path | None = None) -> Any:
-    """The notebook, run without a browser. A cell that fails unexpectedly raises."""
+Lines = Iterable[tuple[str, str]]
+
+
+class TypingClient(NotebookClient):
+    """A front end with somebody who types: `lines` at the prompts of a cell, by its text; each
+    beside what the cell shows before that is typed."""
+
+    def __init__(self, *args: Any, lines: Mapping[str, Lines], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._lines = {source: iter(typed) for source, typed in lines.items()}
+        self._shown = asyncio.Event()
+
+    def process_message(self, *args: Any) -> Any:
+        done = super().process_message(*args)
+        self._shown.set()
+        return done
+
+    async def async_execute_cell(self, cell: Any, *args: Any, **options: Any) -> Any:
+        self.kc.allow_stdin = cell.source in self._lines
+        self.coalesce_streams = not self.kc.allow_stdin  # it would move what was typed to the end
+        typing = asyncio.ensure_future(self._type(cell))
+        try:
+            return await super().async_execute_cell(cell, *args, **options)
+        finally:
+            typing.cancel()
+            if self.kc.allow_stdin:
+                cell.outputs = _joined(cell.outputs)
+
+    async def _type(self, cell: Any) -> None:
+        while self.kc.allow_stdin:
+            try:
+                asked = await self.kc.get_stdin_msg(timeout=0.2)
+            except Empty:
+                continue
+            seen, line = next(self._lines[cell.source])
+            while seen not in text_of(cell):  # the prompt comes on another channel
+                self._shown.clear()
+                await self._shown.wait()
+            text = f"{asked['content']['prompt']} {line}\n"  # as JupyterLab keeps it
+            cell.outputs.append(nbformat.v4.new_output("stream", name="stdin", text=text))
+            self.kc.input(line)
+
+
+def _joined(outputs: Iterable[Any]) -> list[Any]:
+    joined: list[Any] = []
+    for output in outputs:
+        last = joined[-1] if joined else {}
+        if output.output_type == "stream" and output.name == last.get("name"):
+            last.text += output.text
+        else:
+            joined.append(output)
+    return joined
+
+
+def execute(
+    path: Path, folder: Path | None = None, lines: Mapping[str, Lines] | None = None
+) -> Any:
+    """The notebook, run without a browser. A cell that fails unexpectedly raises.
+
+    `lines`: what is typed at the prompts of a cell, see `TypingClient`.
+    """
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     resources = {} if folder is None else {"metadata": {"path": str(folder)}}
-    NotebookClient(
+    TypingClient(
         notebook,
+        lines=lines or {},
         kernel_name="monarch",
         timeout=LIMIT_S,
         coalesce_streams=True,

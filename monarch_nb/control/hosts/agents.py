@@ -1,31 +1,23 @@
-"""The agent of this host, started and ended here.
-
-Rule: an agent that is silent cannot tell of its ranks, so it is given up and killed, and its ranks
-end with it. One that is stopped or frozen is given up at once; one that may only be starved of
-processor time gets the grace that ranks get.
-"""
+"""The agent of this host, started and ended here."""
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
 
 from monarch_nb.core.wire.messages.agents import Shutdown
 from monarch_nb.errors import LaunchError
-from monarch_nb.host.launch import LIGHT, AgentBoot, how_it_ended
-from monarch_nb.host.local import LocalLauncher
+from monarch_nb.host.launch import LIGHT, AgentBoot
+from monarch_nb.host.local import LocalLauncher, Patience
 from monarch_nb.net.pulse import PulseWatch
 from monarch_nb.process import libraries
 from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.process import Proc
 
-_ASK_AGAIN_S: Final = 0.1
 _RANKS_SHARE: Final = 0.8  # of the time to end in: the rest is for killing those that did not
-_CANNOT_RUN: Final = "TtD"  # states of /proc: stopped, traced, frozen
 
 
 OnEnd = Callable[[str, str, float | None], None]
@@ -44,8 +36,9 @@ class AgentProcess:
         self._launcher = LocalLauncher(self.environment)
         self._ending = threading.Event()
         self._over = threading.Event()
-        self._lost_at: float | None = None
-        self._silent_s: float | None = None  # for how long it was when it was given up
+        self._patience = Patience(
+            self._launcher, proc.config, lambda: self._over.is_set() or self._ending.is_set()
+        )
         self._thread = threading.Thread(target=self._run, name="monarch-agent", daemon=True)
         self._thread.start()
 
@@ -54,7 +47,7 @@ class AgentProcess:
         self._ending.set()
         proc = self._proc
         proc.control(proc.agent, Shutdown(limit_s * _RANKS_SHARE))
-        if self._lost_at is not None or not self._over.wait(limit_s + 0.5):
+        if self._patience.has_lost or not self._over.wait(limit_s + 0.5):
             self._launcher.kill()
         self._over.wait(1)
         self._launcher.close()
@@ -76,9 +69,9 @@ class AgentProcess:
         try:
             self._launcher.launch(boot)
             pulse = links.watch_pulse(
-                boot.agent, config.pulse_interval_s, config.pulse_timeout_s, self._judge
+                boot.agent, config.pulse_interval_s, config.pulse_timeout_s, self._patience.judge
             )
-            how = self._describe(self._launcher.wait())
+            how = self._patience.how_it_ended(self._launcher.wait())
         except Exception as error:  # noqa: BLE001  told to everyone who waits for this host
             how = f"could not be started: {error}"
         finally:
@@ -86,39 +79,8 @@ class AgentProcess:
             words = self._launcher.last_words()
             self.ready._set_exception(LaunchError(f"the agent {how}\n{words}"))
             if not self._ending.is_set():
-                self._on_end(how, words, self._silent_s)
+                self._on_end(how, words, self._patience.silent_s)
                 self._launcher.close()
             self.ended._set_result(None)
             if pulse is not None:
                 pulse.close()
-
-    def _judge(self, up: bool | None) -> float | None:  # None: time is over
-        # the thread of the pulse; returns in how many seconds to ask again
-        if up:
-            self._lost_at = None
-        if up or self._over.is_set() or self._ending.is_set():
-            return None
-        now = time.monotonic()
-        if self._lost_at is None:
-            self._lost_at = now
-        silent_s = now - self._lost_at
-        pid = self._launcher.pid
-        if silent_s < self._proc.config.grace_s and (pid is None or _may_run(pid)):
-            return _ASK_AGAIN_S
-        self._silent_s = silent_s + self._proc.config.pulse_timeout_s
-        self._launcher.kill()
-        return None
-
-    def _describe(self, code: int) -> str:
-        if self._silent_s is not None:
-            return f"did not answer for {self._silent_s:.1f} s and was killed"
-        return how_it_ended(code)
-
-
-def _may_run(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123  a thousand small reads, no path needed
-            state = file.read().rpartition(")")[2].split()[0]
-    except OSError:
-        return True  # it is ending: that comes by another way
-    return state not in _CANNOT_RUN

@@ -220,4 +220,5 @@ def record_of_death(ended: Exit) -> ErrorRecord:
     """Describe as an error how a process died, and where it crashed."""
     text = f"the process {ended.plainly()}{ended.printed()}"
     calls = tuple(FrameRecord(*frame) for frame in ended.crashed_at())
-    return ErrorRecord("RankExited", text, "monarch_nb", calls, died=True)
+    kind = "RankExited" if ended.unreachable_s is None else "RankUnreachable"
+    return ErrorRecord(kind, text, "monarch_nb", calls, died=True)

@@ -55,15 +55,17 @@ class KnownHosts:
     def told(self, dead: Mapping[int, Exit]) -> tuple[HostStatus, ...]:
         """Return the list; the same object while nothing changes."""
         if (key := (self._version, len(dead))) != self._key:
-            new = tuple(HostStatus(self._name(each), self._end(each, dead)) for each in self.places)
+            ends = {each: self._end(each, dead) for each in self.places}
+            new = tuple(HostStatus(self._name(each, ends), end) for each, end in ends.items())
             self._key, self._told = key, new if new != self._told else self._told
         return self._told
 
-    def _name(self, host: int) -> str:
-        # two workers on one machine are two hosts
+    def _name(self, host: int, ends: Mapping[int, str | None]) -> str:
+        # two workers on one machine are two hosts; those of before have left it the plain name
         name = self._names.get(host, f"host {host}")
-        alike = [other for other in self.places if self._names.get(other) == name]
-        return f"{name} ({alike.index(host) + 1})" if len(alike) > 1 else name
+        there = [each for each, end in ends.items() if end is None]
+        alike = [each for each in there if self._names.get(each) == name]
+        return f"{name} ({alike.index(host) + 1})" if host in alike and len(alike) > 1 else name
 
     def _end(self, host: int, dead: Mapping[int, Exit]) -> str | None:
         ends = [dead.get(agent) for agent in self._agents[host]]

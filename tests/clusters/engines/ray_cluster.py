@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.source import ROOT
-from tests.support import eventually
+from tests.support import descendants, describe_process, eventually
 
 _START_S = 60.0  # of a node, on busy cores; Ray itself gives up before
 _RAY = (sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats")
@@ -50,6 +50,12 @@ class RayCluster:
     def pids(self) -> list[int]:
         """Return the processes that have started the nodes; all else is below them."""
         return [each.pid for each in self._started]
+
+    def hosts(self) -> list[str]:
+        """Return the processes of hosts of ours on its nodes, a line each."""
+        below = {pid for node in self.pids for pid in descendants(node)}
+        said = [describe_process(pid) for pid in below]
+        return [each for each in said if "monarch_nb.host" in each or "Seat" in each]
 
     def __enter__(self) -> Self:
         try:

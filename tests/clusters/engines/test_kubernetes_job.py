@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("kubernetes", reason="no client of Kubernetes: pip install monarch_nb[k8s]")
 
-from kubernetes import client, config
+from kubernetes import client
 
 from monarch_nb import Actor, RankUnreachable, current_rank, endpoint, shutdown_context
 from monarch_nb.control.jobs import kubernetes as ours
@@ -28,9 +28,10 @@ from monarch_nb.job import ImageSpec, KubeConfig, KubernetesJob
 from monarch_nb.spmd import setup_torch_elastic_env
 from tests import inside
 from tests.clusters.actors import Where
-from tests.clusters.engines import control_plane
+from tests.clusters.engines import control_plane, planes
 from tests.clusters.engines.control_plane import ADMIN, GUEST, STRANGER, ControlPlane
 from tests.clusters.engines.kubelet import Kubelet, python_path
+from tests.clusters.engines.planes import left
 from tests.clusters.engines.stand_in import StandIn
 from tests.support import eventually
 
@@ -43,29 +44,14 @@ QUOTA = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane | StandIn]:
     """The cluster, with two nodes of 8 GPUs and the namespace `ml`."""
-    programs = control_plane.programs()
-    with StandIn() if programs is None else ControlPlane(programs) as made:
-        if programs is not None:
-            _furnish(client.CoreV1Api(config.new_client_from_config(str(made.config()))))
+    with planes.plane() as made:
         yield made
-
-
-def _furnish(core) -> None:
-    core.create_namespace({"metadata": {"name": "ml"}})
-    has = {"cpu": "8", "memory": "32Gi", "pods": "20", "nvidia.com/gpu": "8"}
-    ready = [{"type": "Ready", "status": "True"}]
-    for name in ("node0", "node1"):
-        core.create_node({"metadata": {"name": name}})
-        status = {"capacity": has, "allocatable": has, "conditions": ready}
-        core.patch_node_status(name, {"status": status})
-    core.api_client.rest_client.pool_manager.clear()
 
 
 @pytest.fixture
 def core(plane) -> Iterator[client.CoreV1Api]:
-    api = config.new_client_from_config(str(plane.config()))
-    yield client.CoreV1Api(api)
-    api.rest_client.pool_manager.clear()
+    with planes.core_of(plane) as made:
+        yield made
 
 
 @pytest.fixture
@@ -78,13 +64,6 @@ def kubelet(core, tmp_path) -> Iterator[Kubelet]:
         eventually(lambda: made.is_idle() and not left(core), 20, lambda: f"left: {left(core)}")
     finally:
         made.close()
-
-
-def left(core) -> list[str]:
-    """What is in the namespace that a job has made."""
-    jobs = client.BatchV1Api(core.api_client).list_namespaced_job("ml").items
-    found = [*jobs, *core.list_namespaced_pod("ml").items, *core.list_namespaced_secret("ml").items]
-    return [each.metadata.name for each in found]
 
 
 @pytest.fixture

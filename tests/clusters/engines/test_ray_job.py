@@ -15,7 +15,7 @@ import pytest
 
 from monarch_nb.host import rundir
 from tests.clusters.engines.ray_cluster import RayCluster, TooBusyError
-from tests.support import descendants, describe_process, eventually
+from tests.support import eventually
 
 pytestmark = [
     pytest.mark.slow,
@@ -54,13 +54,7 @@ def cluster() -> Iterator[RayCluster]:
 def no_host_stays(cluster):
     """What a test has started on the nodes is gone after it."""
     yield
-    eventually(lambda: not hosts_of(cluster), 20, lambda: f"no host is left: {hosts_of(cluster)}")
-
-
-def hosts_of(cluster: RayCluster) -> list[str]:
-    below = {pid for node in cluster.pids for pid in descendants(node)}
-    said = [describe_process(pid) for pid in below]
-    return [each for each in said if "monarch_nb.host" in each or "Seat" in each]
+    eventually(lambda: not cluster.hosts(), 20, lambda: f"no host is left: {cluster.hosts()}")
 
 
 def start(cluster: RayCluster, program: str, **options) -> subprocess.Popen:
@@ -255,10 +249,10 @@ def test_a_controller_that_was_killed_leaves_nothing_on_the_nodes(cluster, no_ho
     controller = start(cluster, program)
     with controller.stdout as out:
         assert out.readline() == '{"ready": true}\n'
-        assert hosts_of(cluster)
+        assert cluster.hosts()
         controller.kill()
     controller.wait()
-    eventually(lambda: not hosts_of(cluster), 20)
+    eventually(lambda: not cluster.hosts(), 20)
     rundir.sweep_all()  # a process that was killed leaves its folder to the next one to start
     free = run(
         cluster,

@@ -63,6 +63,8 @@ def test_hosts_keep_their_places_and_two_of_one_name_are_told_apart():
     assert hosts.told(dead) is first
     hosts.name(AGENT, "node")
     assert [each.name for each in hosts.told(dead)] == ["node (1)", "node (2)"]
+    dead[OTHER] = Exit(OTHER, reason="its host was shut down")
+    assert [each.name for each in hosts.told(dead)] == ["node", "node"], "only one is there"
     assert hosts.places == {2: 0, 1: 1}
 
 

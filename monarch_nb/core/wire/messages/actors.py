@@ -9,9 +9,11 @@ from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request
 
 
 class Release(ControlMessage, verb="release"):
-    """The receiver of shared memory needs it no longer."""
+    """The receiver of shared memory needs it no longer. `holders`: a gateway says so for these of
+    other hosts, each the first of so many processes; None: the sender itself."""
 
     segment: int
+    holders: list[tuple[int, int]] | None = None
 
 
 class SpawnActor(ControlMessage, verb="spawn_actor"):

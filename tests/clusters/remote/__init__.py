@@ -1,0 +1,1 @@
+"""Ranks on other hosts in a notebook: all that works on one host works there."""
