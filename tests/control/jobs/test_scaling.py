@@ -84,6 +84,7 @@ def test_more_hosts_add_ranks_and_the_first_keep_what_they_have(new_job, told):
     assert inside.processes(more)[:2] == before
     assert more.slice(hosts=0)["x"].values() == [7, 7]
     assert counts(counters) == [2, 2], "actors of the first ranks go on"
+    assert counts(counters.heal()) == [3, 3], "and are healed as before"
     more["y"] = 1
     everywhere = more.spawn("everywhere", Counter)
     assert everywhere.place.call().get(60).values() == [
