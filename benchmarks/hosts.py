@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,13 @@ class Holder(Actor):
         return float(array[-1])
 
     @endpoint
-    def make(self) -> Any:
-        return np.ones(ARRAY_FLOATS, np.float32)
+    def hold(self) -> None:
+        self.held = np.ones(ARRAY_FLOATS, np.float32)
+
+    @endpoint
+    def change(self, value: float) -> Any:
+        self.held[-1] = value
+        return self.held
 
     @endpoint
     def offer(self) -> RDMABuffer:
@@ -131,9 +137,17 @@ def remote_data(scale: Scale) -> Figures:
     with workers(1) as addresses:
         holder = attach_to_workers(workers=addresses).spawn_procs().spawn("holder", Holder)
         buffer = holder.offer.call_one().get()
+        holder.hold.call_one().get()
+        serials = count(2)
+
+        def fetch() -> None:
+            serial = next(serials)
+            if holder.change.call_one(serial).get()[-1] != serial:
+                raise AssertionError("that is an earlier result")
+
         works: dict[str, Callable[[], Any]] = {
             "argument": lambda: holder.last.call_one(array).get(),
-            "result": lambda: holder.make.call_one().get()[-1],
+            "result": fetch,
             "read": lambda: buffer.read_into(memoryview(room)).get(),
         }
         seconds = {name: median_time(work, scale.arrays) for name, work in works.items()}

@@ -40,6 +40,8 @@ class Config:
     """How long an actor's `__cleanup__` may take."""
     start_s: float = 120.0
     """How long a command that starts a rank may take until its process is one."""
+    fan_out: int = 32
+    """Most hosts to which the controller has links of its own, and each host to ones under it."""
     attach_s: float = 10.0
     """How long a host that is attached may take to answer."""
     exit_s: float = 5.0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from monarch_nb.control import started
 from monarch_nb.control.hangs import stacks
+from monarch_nb.core.wire.frames import HOST_SHIFT
 
 if TYPE_CHECKING:
     from monarch_nb.control.cells import CellRun
@@ -144,6 +145,24 @@ class Control:
             per_host=dict(sizes), name=name, bootstrap_command=command
         )
         return mesh
+
+    def resized(self, job: JobTrait, mesh: ProcMesh, hosts: int) -> ProcMesh:
+        """Have a mesh on so many hosts of its job; does not wait for new ranks. Waits for those
+        that end. Raises as `ProcMesh.resize`."""
+        there = getattr(job.state(cached_path=None), mesh.name)
+        return mesh.resize(there.slice(hosts=slice(hosts)))
+
+    def host_of(self, mesh: ProcMesh, rank: int) -> int:
+        """Return the number of the host on which a rank is, for `JobTrait.shell_command`."""
+        return mesh._state.agents[rank] >> HOST_SHIFT
+
+    def run_on_host(self, mesh: ProcMesh, rank: int, command: Sequence[str]) -> int:
+        """Run a command on the host of a rank and return its exit code; what it writes comes as
+        output of ranks does. Waits for it."""
+        from monarch_nb.services.commands import exec_command
+
+        place = self.whole(mesh).flatten("rank").slice(rank=rank).host_mesh
+        return exec_command(place, command).get()
 
     def doctor(self, mesh: ProcMesh | None) -> Iterable[Finding]:
         """Look at this machine and at the hosts of a mesh. Waits for its ranks."""

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from monarch_nb.config import VERSION
+from monarch_nb.control.jobs.kept import asking
+
+
+class Parser(argparse.ArgumentParser):
+    """A mistake is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}. Type: {self.prog} --help\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run it. Returns the exit code."""
-    parser = argparse.ArgumentParser("monarch-nb", description="Meshes of ranks, from a terminal.")
+    parser = Parser("monarch-nb", description="Meshes of ranks, from a terminal.")
     parser.add_argument("--version", action="version", version=f"monarch-nb {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     debug = commands.add_parser("debug", help="the debugger of a running controller's ranks")
     debug.add_argument("--pid", type=int, help="of the controller, where several run")
-    chosen = parser.parse_args(argv)
+    debug.set_defaults(run=None)
+    asking.add_commands(commands)
+    words = list(sys.argv[1:] if argv is None else argv)
+    place = words.index("--") if "--" in words else len(words)
+    chosen = parser.parse_args(words[:place])
+    if chosen.run is not None:
+        return asking.run(chosen, words[place + 1 :])
     from monarch_nb.control.debug import terminal
 
     return terminal.run(chosen.pid)

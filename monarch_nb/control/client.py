@@ -274,6 +274,7 @@ class Client(Runtime):
                     self.proc.dead,
                     self.supervision.silent,
                 )
+                self.supervision.on_exit.append(self._attached.process_ended)
             return self._attached
 
     def await_hosts(
@@ -290,6 +291,33 @@ class Client(Runtime):
     def give_up_host(self, host: int, why: str) -> None:
         """End the wait for a host that will not join."""
         self._hosts_elsewhere().give_up(host, why)
+
+    def host_ready(self, host: int) -> Future[bool]:
+        """Return the wait for a host that was asked for, by its number."""
+        return self._hosts_elsewhere().ready[host]
+
+    def host_name(self, host: int) -> str | None:
+        """Return what a host that has joined calls itself; None where none has."""
+        elsewhere = self._hosts_elsewhere()
+        ready = elsewhere.ready[host]
+        if not ready.done() or ready.exception() is not None:
+            return None
+        return elsewhere.hostnames.get(host) or elsewhere.names.get(host)
+
+    def meshes_on(self, agents: Sequence[int]) -> list[str]:
+        """Return the names of meshes that have ranks on these hosts."""
+        return [
+            state.name
+            for state in list(self.supervision.states.values())
+            if isinstance(state, ProcsState) and state.ended is None and not state.internal
+            if not set(agents).isdisjoint(state.agents)
+        ]
+
+    def let_hosts_go(self, gone: Sequence[int], here: Sequence[int]) -> Future[None]:
+        """Shut down those hosts of the ones that are wanted no more which are here. By their
+        agents; the others of their job stay, and so do its spares."""
+        self._hosts_elsewhere().replacements.let_go([agent >> HOST_SHIFT for agent in gone])
+        return super().shut_hosts(here)
 
     def hosts_here(self, hosts: Sequence[int]) -> int:
         """Return how many of these hosts, which were awaited, have come and are here."""

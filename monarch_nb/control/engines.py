@@ -7,7 +7,7 @@ not installed says so then, and harms nobody else.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from monarch_nb.control.jobs.job import JobTrait
 
 _JOBS: Final = "monarch_nb.control.jobs"
+_SPARES: Final = ("spares",)
+_PARTIAL: Final = ("min-hosts",)
+_SAY: Final = {
+    "spares": "how many hosts are to hold no ranks",
+    "min-hosts": "how many hosts are enough where the others cannot come",
+}
 _EXTRAS: Final = ("k8s", "ray")  # of the package, with the client of the engine
 
 
@@ -61,6 +67,27 @@ def make(name: str, wanted: Wanted) -> JobTrait:
     return ENGINES[wanted.engine].make(name, wanted)
 
 
+def check(engine: str, options: Iterable[str], words: Sequence[str]) -> None:
+    """Raise `ValueError` unless an engine takes these options, all that it needs among them, and
+    words behind `--` where there are some."""
+    given, known = list(options), ENGINES[engine]
+    if foreign := [name for name in given if name not in known.options]:
+        of = ", ".join(each for each, other in ENGINES.items() if foreign[0] in other.options)
+        raise ValueError(f"--{foreign[0]} is an option of {of}, not of {engine}")
+    if missing := [name for name in known.required if name not in given]:
+        raise ValueError(f"--on {engine} needs --{missing[0]}")
+    if words and not known.words:
+        raise ValueError(f"--on {engine} takes nothing behind --, which was {words[0]!r}")
+
+
+def check_places(engine: str, places: Sequence[str]) -> None:
+    """Raise `ValueError` unless names of hosts are given where the engine wants them, only."""
+    if ENGINES[engine].has_places and not places:
+        raise ValueError(f"--on {engine} needs the names of hosts")
+    if places and not ENGINES[engine].has_places:
+        raise ValueError(f"--on {engine} chooses its hosts itself")
+
+
 def _class(wanted: Wanted, module: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(f"{_JOBS}.{module}"), name)
@@ -73,24 +100,17 @@ def _class(wanted: Wanted, module: str, name: str) -> Any:
 
 
 def _processes(name: str, wanted: Wanted) -> JobTrait:
-    spares = _spares(dict(wanted.options))
+    spares = _number(wanted, "spares") or 0
     job: JobTrait = _class(wanted, "processes", "ProcessJob")({name: wanted.hosts}, spares=spares)
     return job
 
 
 def _ssh(name: str, wanted: Wanted) -> JobTrait:
-    options = dict(wanted.options)
-    job = _class(wanted, "ssh", "SSHJob")(options.get("python", "python3"), wanted.words)
-    job.add_mesh(name, list(wanted.places), spares=_spares(options))
+    python = dict(wanted.options).get("python", "python3")
+    job = _class(wanted, "ssh", "SSHJob")(python, wanted.words, **_partial(wanted))
+    job.add_mesh(name, list(wanted.places), spares=_number(wanted, "spares") or 0)
     made: JobTrait = job
     return made
-
-
-def _spares(options: Mapping[str, str]) -> int:
-    given = options.get("spares", "0")
-    if not given.isdecimal():
-        raise ValueError(f"--spares {given}: how many hosts are to hold no ranks, as 1")
-    return int(given)
 
 
 def _slurm(name: str, wanted: Wanted) -> JobTrait:
@@ -100,6 +120,8 @@ def _slurm(name: str, wanted: Wanted) -> JobTrait:
         gpus_per_node=wanted.gpus or None,
         slurm_args=list(wanted.words),
         **given,
+        **_spares(wanted),
+        **_partial(wanted),
     )
     return job
 
@@ -107,51 +129,79 @@ def _slurm(name: str, wanted: Wanted) -> JobTrait:
 def _kubernetes(name: str, wanted: Wanted) -> JobTrait:
     options = dict(wanted.options)
     resources = {"nvidia.com/gpu": wanted.gpus} if wanted.gpus else None
-    job = _class(wanted, "kubernetes", "KubernetesJob")(namespace=options["namespace"])
+    job = _class(wanted, "kubernetes", "KubernetesJob")(
+        namespace=options["namespace"], **_partial(wanted)
+    )
     spec = _class(wanted, "kubernetes", "ImageSpec")(options["image"], resources=resources)
-    job.add_mesh(name, num_replicas=wanted.hosts, image_spec=spec)
+    job.add_mesh(name, num_replicas=wanted.hosts, image_spec=spec, **_spares(wanted))
     made: JobTrait = job
     return made
 
 
 def _ray(name: str, wanted: Wanted) -> JobTrait:
-    given = _renamed(wanted, {})
     job: JobTrait = _class(wanted, "ray", "RayJob")(
-        {name: wanted.hosts}, num_gpus=wanted.gpus, **given
+        {name: wanted.hosts},
+        num_gpus=wanted.gpus,
+        **_renamed(wanted, {}),
+        **_spares(wanted),
+        **_partial(wanted),
     )
     return job
 
 
 def _renamed(wanted: Wanted, names: Mapping[str, str]) -> dict[str, str]:
-    return {names.get(name, name): value for name, value in wanted.options}
+    given = [option for option in wanted.options if option[0] not in (*_SPARES, *_PARTIAL)]
+    return {names.get(name, name): value for name, value in given}
+
+
+def _spares(wanted: Wanted) -> dict[str, int]:
+    return {} if (given := _number(wanted, "spares")) is None else {"spares": given}
+
+
+def _partial(wanted: Wanted) -> dict[str, int]:
+    given = _number(wanted, "min-hosts")
+    if given is not None and not 1 <= given <= wanted.hosts:
+        raise ValueError(f"--min-hosts {given}: 1 to {wanted.hosts}, as so many are asked for")
+    return {} if given is None else {"min_hosts": given}
+
+
+def _number(wanted: Wanted, name: str) -> int | None:
+    given = dict(wanted.options).get(name)
+    if given is not None and not given.isdecimal():
+        raise ValueError(f"--{name} {given}: {_SAY[name]}, as 1")
+    return None if given is None else int(given)
 
 
 ENGINES: Final[dict[str, Engine]] = {
     "processes": Engine(
         _processes,
         "%mesh up --on processes --hosts 2 --gpus 4",
-        options=("spares",),
+        options=_SPARES,
         is_here=True,
     ),
     "ssh": Engine(
         _ssh,
         "%mesh up --on ssh:node1,node2 --gpus 8",
-        options=("python", "spares"),
+        options=("python", *_SPARES, *_PARTIAL),
         words="options of ssh",
         has_places=True,
     ),
     "slurm": Engine(
         _slurm,
         "%mesh up --on slurm --hosts 4 --gpus 8 --time 4:00:00 --partition h100",
-        options=("time", "partition", "account", "qos", "python"),
+        options=("time", "partition", "account", "qos", "python", *_SPARES, *_PARTIAL),
         words="options of sbatch",
     ),
     "k8s": Engine(
         _kubernetes,
         "%mesh up --on k8s --hosts 4 --gpus 8 --namespace ml --image IMAGE",
-        options=("namespace", "image"),
+        options=("namespace", "image", *_SPARES, *_PARTIAL),
         required=("namespace", "image"),
     ),
-    "ray": Engine(_ray, "%mesh up --on ray --hosts 4 --gpus 8", options=("address",)),
+    "ray": Engine(
+        _ray,
+        "%mesh up --on ray --hosts 4 --gpus 8",
+        options=("address", *_SPARES, *_PARTIAL),
+    ),
 }
 """By the word behind `--on`."""

@@ -21,7 +21,8 @@ from monarch_nb.errors import RemoteProtocolError
 MOST_RECEIVERS: Final = 1 << 20
 _RANKS: Final = 1 << 32  # what a header can say
 _COUNT: Final = struct.Struct("<I")
-_RUN: Final = struct.Struct("<QII")
+RUN: Final = struct.Struct("<QII")
+"""A run as it stands in a message."""
 
 
 class Run(NamedTuple):
@@ -56,15 +57,20 @@ def runs_of(members: Iterable[tuple[int, int]]) -> list[Run]:
         >>> runs_of([(7, 0), (8, 1), (3, 2)])
         [Run(process=7, rank=0, size=2), Run(process=3, rank=2, size=1)]
     """
+    return merged(Run(process, rank, 1) for process, rank in members)
+
+
+def merged(runs: Iterable[Run]) -> list[Run]:
+    """Return these runs, with those that follow each other as one."""
     found: list[Run] = []
     first = start = count = 0
-    for process, rank in members:
+    for process, rank, size in runs:
         if count and process == first + count and rank == start + count:
-            count += 1
+            count += size
             continue
         if count:
             found.append(Run(first, start, count))
-        first, start, count = process, rank, 1
+        first, start, count = process, rank, size
     if count:
         found.append(Run(first, start, count))
     return found
@@ -79,7 +85,7 @@ def by_host(runs: Iterable[Run]) -> Mapping[int, list[Run]]:
 
 
 def pack_runs(runs: Sequence[Run]) -> bytes:
-    return _COUNT.pack(len(runs)) + b"".join([_RUN.pack(*run) for run in runs])
+    return _COUNT.pack(len(runs)) + b"".join([RUN.pack(*run) for run in runs])
 
 
 def unpack_runs(data: memoryview) -> tuple[list[Run], memoryview]:
@@ -89,10 +95,18 @@ def unpack_runs(data: memoryview) -> tuple[list[Run], memoryview]:
     """
     if len(data) < _COUNT.size:
         raise RemoteProtocolError("a cast without the number of its runs")
-    end = _COUNT.size + _RUN.size * _COUNT.unpack_from(data)[0]
+    return read_runs(data[_COUNT.size :], _COUNT.unpack_from(data)[0])
+
+
+def read_runs(data: memoryview, count: int) -> tuple[list[Run], memoryview]:
+    """Return so many runs with which these bytes begin, and the bytes behind them.
+
+    Raises `RemoteProtocolError` as `unpack_runs` does.
+    """
+    end = RUN.size * count
     if end > len(data):
         raise RemoteProtocolError("the runs of a cast are not whole")
-    runs = [Run(*each) for each in _RUN.iter_unpack(data[_COUNT.size : end])]
+    runs = [Run(*each) for each in RUN.iter_unpack(data[:end])]
     if sum(run.size for run in runs) > MOST_RECEIVERS:
         raise RemoteProtocolError("a cast to more processes than there can be")
     if any(run.rank + run.size > _RANKS or run.crosses_hosts for run in runs):

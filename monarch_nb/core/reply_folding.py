@@ -15,19 +15,41 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from monarch_nb.core.casting import Run, pack_runs, runs_of, unpack_runs
+from monarch_nb.core.casting import Run, merged, pack_runs, unpack_runs
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import HEADER, Buffer
 from monarch_nb.errors import RemoteProtocolError
 
 HOLD_S: Final = 0.002
+TREE_HOLD_S: Final = 0.01
+"""Where answers of other hosts are folded too."""
+_MOST_BYTES: Final = 1 << 17  # that are held of a cast
 _LONGEST: Final = 4096  # bytes of a payload; of longer ones few are equal
 _MOST_CASTS: Final = 4096  # that one process may have answers of to come; then the oldest go alone
 _FOLDED_KINDS: Final = (frames.REPLY, frames.CONTROL)
 _PORT: Final = struct.Struct("<Q")
 _GROUP: Final = struct.Struct("<BII")
-Leaving = list[tuple[int, Sequence[Buffer]]]
-"""Messages, each with the process that it is from."""
+
+
+class Numbered(NamedTuple):
+    """A record of the session between the controller and a host, and the last one that the host
+    has got."""
+
+    host: int
+    number: int
+    has_come: int
+
+
+class Leaves(NamedTuple):
+    """A message that leaves, and the process that it is from. Of folded answers, `numbered` has the
+    records of hosts further down that are in it."""
+
+    source: int
+    bodies: Sequence[Buffer]
+    numbered: Sequence[Numbered] = ()
+
+
+Leaving = list[Leaves]
 
 
 class Group(NamedTuple):
@@ -35,8 +57,8 @@ class Group(NamedTuple):
 
     kind: int
     tag: int
-    runs: list[Run]
-    payload: memoryview
+    runs: Sequence[Run]
+    payload: bytes | memoryview
 
 
 class ReplyFolder:
@@ -63,7 +85,7 @@ class ReplyFolder:
         order. Raises `RemoteProtocolError`."""
         asked = self._asked.get(caller)
         if asked is None:
-            return [(source, bodies)]
+            return [Leaves(source, bodies)]
         header = frames.parse_header(bytes(memoryview(bodies[0])[: HEADER.size]))
         if header[0] == frames.BATCH:
             leaving = []
@@ -71,12 +93,28 @@ class ReplyFolder:
                 leaving += asked.take(source, one, [frame])
         else:
             leaving = asked.take(source, header, bodies)
+        self._note(caller, asked)
+        return leaving
+
+    def take_fold(
+        self, source: int, caller: int, numbered: Sequence[Numbered], folded: bytes
+    ) -> Leaving:
+        """Take what the gateway of a host further down has folded; return what leaves now, in
+        order. Raises `RemoteProtocolError`."""
+        asked = self._asked.get(caller)
+        if asked is None:
+            return [Leaves(self._own, [framed(folded)], numbered)]
+        leaving = asked.take_fold(source, numbered, folded)
+        self._note(caller, asked)
+        return leaving
+
+    def _note(self, caller: int, asked: _Asked) -> None:
         if asked.is_holding:
             self._holding.add(caller)
-        elif asked.is_over:
+            return
+        self._holding.discard(caller)
+        if asked.is_over:
             del self._asked[caller]
-            self._holding.discard(caller)
-        return leaving
 
     def let_go(self) -> dict[int, Leaving]:
         """Return all that is held, by who has asked: it has been held long enough."""
@@ -120,20 +158,39 @@ class _Asked:
         cast = self._casts.get(port)
         is_short = kind in _FOLDED_KINDS and not flags | buffers and len(payload) <= _LONGEST
         if cast is None or not is_short:
-            leaving = [*self.release(), (source, bodies)]
+            leaving = [*self.release(), Leaves(source, bodies)]
         else:
-            # casts leave in their order: who answers in another has its first answers leave before
-            is_next = cast.number > self._newest.get(source, -1)
-            leaving = [] if is_next else self.release()
-            self._newest[source] = cast.number
-            cast.groups.setdefault((kind, tag, bytes(payload)), []).append((source, rank))
-            self.is_holding = True
+            leaving = self._hold(cast, source)
+            cast.add(kind, tag, bytes(payload), [Run(source, rank, 1)])
         if cast is not None:
-            cast.missing -= 1
-            if not cast.missing:
-                leaving += self._release_until(cast.number)
-                del self._casts[port]
+            leaving += self._came(cast, 1)
         return leaving
+
+    def take_fold(self, source: int, numbered: Sequence[Numbered], folded: bytes) -> Leaving:
+        port, groups = unfold(folded)
+        cast = self._casts.get(port)
+        if cast is None:
+            return [*self.release(), Leaves(self._own, [framed(folded)], numbered)]
+        leaving = self._hold(cast, source)
+        for kind, tag, runs, payload in groups:
+            cast.add(kind, tag, bytes(payload), runs)
+        cast.numbered.extend(numbered)
+        return leaving + self._came(cast, sum(run.size for each in groups for run in each.runs))
+
+    def _hold(self, cast: _Cast, source: int) -> Leaving:
+        # casts leave in their order: who answers in another has its first answers leave before
+        is_next = cast.number > self._newest.get(source, -1)
+        leaving = [] if is_next else self.release()
+        self._newest[source] = cast.number
+        self.is_holding = True
+        return leaving
+
+    def _came(self, cast: _Cast, answers: int) -> Leaving:
+        cast.missing -= answers
+        if cast.missing > 0:
+            return self.release() if cast.size > _MOST_BYTES else []
+        self._casts.pop(cast.port, None)
+        return self._release_until(cast)
 
     def release(self) -> Leaving:
         """Return all that is held."""
@@ -141,31 +198,56 @@ class _Asked:
             return []
         self.is_holding = False
         self._newest.clear()
-        return [(self._own, [each.take()]) for each in self._casts.values() if each.groups]
+        return [each.take(self._own) for each in self._casts.values() if each.groups]
 
-    def _release_until(self, number: int) -> Leaving:
+    def _release_until(self, last: _Cast) -> Leaving:
         held = [each for each in self._casts.values() if each.groups]
-        self.is_holding = any(each.number > number for each in held)
-        return [(self._own, [each.take()]) for each in held if each.number <= number]
+        self.is_holding = any(each.number > last.number for each in held)
+        before = [each.take(self._own) for each in held if each.number < last.number]
+        return [*before, last.take(self._own)] if last.groups else before
 
 
 class _Cast:
-    """`missing` processes have not answered; `groups` are held, in the order of their answers."""
+    """`missing` answers have not come; `groups` are held, in the order of their answers, and
+    `numbered` says which records of other hosts they are."""
 
     def __init__(self, port: int, number: int) -> None:
+        self.port = port
         self.number = number
         self.missing = 0
-        self.groups: dict[tuple[int, int, bytes], list[tuple[int, int]]] = {}
-        self._port = port
+        self.groups: dict[tuple[int, int, bytes], list[Run]] = {}
+        self.numbered: list[Numbered] = []
+        self.size = 0
 
-    def take(self) -> bytes:
+    def add(self, kind: int, tag: int, payload: bytes, runs: Sequence[Run]) -> None:
+        group = self.groups.get((kind, tag, payload))
+        if group is None:
+            group = self.groups[kind, tag, payload] = []
+            self.size += len(payload)
+        group.extend(runs)
+
+    def take(self, own: int) -> Leaves:
         """Return what is held as one message, and hold it no more."""
         groups, self.groups = self.groups, {}
-        header = HEADER.pack(frames.FOLD, 0, 0, 0, 0, frames.FOLD_PORT, 0, 0)
-        parts = [header, _PORT.pack(self._port)]
-        for (kind, tag, payload), members in groups.items():
-            parts += [_GROUP.pack(kind, tag, len(payload)), pack_runs(runs_of(members)), payload]
-        return b"".join(parts)
+        numbered, self.numbered = self.numbered, []
+        self.size = 0
+        found = [
+            Group(kind, tag, merged(runs), payload) for (kind, tag, payload), runs in groups.items()
+        ]
+        return Leaves(own, [framed(fold(self.port, found))], numbered)
+
+
+def fold(port: int, groups: Sequence[Group]) -> bytes:
+    """Return answers to a port as they travel together."""
+    parts: list[Buffer] = [_PORT.pack(port)]
+    for kind, tag, runs, payload in groups:
+        parts += [_GROUP.pack(kind, tag, len(payload)), pack_runs(runs), payload]
+    return b"".join(parts)
+
+
+def framed(folded: bytes | memoryview) -> bytes:
+    """Return folded answers as a message to who has asked."""
+    return HEADER.pack(frames.FOLD, 0, 0, 0, 0, frames.FOLD_PORT, 0, 0) + folded
 
 
 def _opened(header: tuple[int, ...], batch: bytes) -> Iterator[tuple[tuple[int, ...], bytes]]:

@@ -41,6 +41,15 @@ def memory_of(data: object, what: str = "data") -> Memory:
     raise ValueError(f"{what} must be a torch.Tensor or a memoryview, not {_kind(data)}{hint}")
 
 
+def fill(memory: Memory, offset: int, data: memoryview) -> None:
+    """Put bytes into main memory. Other threads go on meanwhile."""
+    import numpy as np  # its copyto lets go of the GIL and takes read-only buffers
+
+    assert memory.view is not None
+    target = memory.view[offset : offset + len(data)]
+    np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(data, np.uint8))
+
+
 def _of_view(view: memoryview, what: str) -> Memory:
     if not view.c_contiguous:
         raise ValueError(f"{what} is not contiguous, and {_HINT}; copy it first: bytearray(view)")

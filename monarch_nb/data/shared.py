@@ -15,53 +15,47 @@ moves bytes and knows nothing of messages, pickles or sockets. The rules of the 
    has one of its own until then, and a holder waits before it maps.
 6. A forked child may read on through mappings that nobody tracks. So a process that forks (by
    `os.fork`) keeps the leases it then holds until it dies, and its child releases none.
-
-Two ways to copy (256 MB, one Xeon core, slow first touch): `pwrite` fills new pages at 2.5-3.2
-GB/s, a mapping at 1.2-2.0, as the kernel clears each page first; and a one-off stays out of our
-RSS. A segment used again is mapped for good and filled at 12 GB/s (two threads: 22), where
-`pwrite` does 5. Neither holds the GIL.
+7. Who receives may fill a segment in place of copying into it: a *room* is the lender's until its
+   last view is collected, and what lies in one is lent as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import mmap
-import os
+import pickle
 import queue
-import struct
 import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from monarch_nb.core.wire.leases import Handle
-from monarch_nb.errors import ClosedError, LimitError
+from monarch_nb.data.segments import PACK_BYTES, Segment, Whole, full, paged, size_of
+from monarch_nb.errors import ClosedError
 
-PACK_BYTES = 64 << 20  # neighbours share a segment up to this size: 1000 tensors, not 1000 fds
 _AWAITED_BYTES_PER_S = 25e9  # 10 ms for 256 MB, which take 100 ms to be touched
-_PAGE = mmap.PAGESIZE
-_SHARED = mmap.MAP_SHARED | mmap.MAP_POPULATE
 _LENDER = -1  # holds a segment while it is being filled; processes have ids >= 0
 _EVERY = 0  # in place of an inode number
-_TURN = struct.Struct("<I")
-
-_libc = ctypes.CDLL(None)
-_libc.memcpy.restype = ctypes.c_void_p
-_libc.memcpy.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
-
-Whole = Sequence[memoryview]
-"""One buffer, as pieces of bytes that follow each other."""
+T = TypeVar("T")
 
 
-def last_turn(fd: int) -> int:
-    """Return the number with which the file of a segment ends."""
-    end = os.fstat(fd).st_size - _TURN.size
-    found: int = _TURN.unpack(os.pread(fd, _TURN.size, end))[0]
-    return found
+class Room:
+    """Memory for one buffer, to be filled from its begin to its end, and then lent."""
+
+    def __init__(self, segment: Segment, handle: Handle) -> None:
+        self._segment = segment
+        self._handle = handle
+        self.window = segment.window(handle.offset, handle.size)
+        self.whole = pickle.PickleBuffer(self.window).raw()
+
+    def part(self, begin: int, end: int) -> memoryview:
+        """Return a part of it, which has its pages now. Raises `LimitError` where there are
+        none."""
+        self._segment.touch(self._handle.offset + begin, self._handle.offset + end)
+        return self.whole[begin:end]
 
 
 class Arena:
@@ -76,7 +70,8 @@ class Arena:
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._closed = False
-        self._segments: list[_Segment] = []  # the most recently lent last
+        self._rooms: dict[int, _Place] = {}  # by the `id` of the window over each
+        self._segments: list[Segment] = []  # the most recently lent last
         self._returned: deque[tuple[int, int]] = deque()  # (segment, holder)
         self._is_awaited = False
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -85,11 +80,48 @@ class Arena:
         self._filler: threading.Thread | None = None
 
     def lend(self, buffers: Sequence[memoryview], holders: Iterable[int]) -> list[Handle]:
-        """Copy each contiguous, non-empty buffer once and lease it to every one of `holders`.
+        """Copy each contiguous, non-empty buffer once and lease it to every one of `holders`. What
+        lies in a room is not copied.
 
         A holder owes one `release` per handle. LimitError, with nothing lent, if memory is short.
         """
-        return self.lend_pieces([[buffer] for buffer in buffers], holders)
+        people = frozenset(holders)
+        placed = [self._place_of(buffer) for buffer in buffers]
+        others = [[each] for each, place in zip(buffers, placed, strict=True) if place is None]
+        handles = iter(self.lend_pieces(others, people) if others else ())
+        with self._locked():
+            for place in placed:
+                if place is not None:
+                    place.segment.lease(people - self._dead)
+        return [next(handles) if place is None else place.handle for place in placed]
+
+    def _place_of(self, buffer: memoryview) -> _Place | None:
+        return self._rooms.get(id(buffer.obj)) if isinstance(buffer.obj, ctypes.Array) else None
+
+    def rooms(self, sizes: Sequence[int]) -> list[Room]:
+        """Return memory for so many bytes each, more than none. Each is kept until its last view
+        is collected and, if it was lent, everybody has released it.
+
+        LimitError if memory is short.
+        """
+        runs = list(_runs(sizes, lambda size: size))
+        segments = self._reserve([sum(map(paged, run)) for run in runs])
+        opened: list[list[Handle]] = []
+        try:
+            opened.extend(each.open(run) for each, run in zip(segments, runs, strict=True))
+        finally:
+            self._finish(segments, opened, frozenset([_LENDER]))
+        places = [
+            _Place(segment, handle)
+            for segment, handles in zip(segments, opened, strict=True)
+            for handle in handles
+        ]
+        made = [Room(*place) for place in places]
+        for room, place in zip(made, places, strict=True):
+            self._rooms[id(room.window)] = place
+            end = weakref.finalize(room.window, self._room_ended, id(room.window), place)
+            end.atexit = False
+        return made
 
     def lend_pieces(self, wholes: Sequence[Whole], holders: Iterable[int]) -> list[Handle]:
         """As `lend`, of buffers that are in pieces here and whole where they arrive."""
@@ -102,6 +134,10 @@ class Arena:
         finally:
             self._finish(segments, lent, people)
         return [handle for handles in lent for handle in handles]
+
+    def _room_ended(self, window: int, place: _Place) -> None:
+        del self._rooms[window]
+        self.release(place.segment.inode, _LENDER)
 
     def promise(self, wholes: Sequence[Whole], holders: Iterable[int]) -> list[Handle]:
         """As `lend_pieces`, of memory that never changes: returns at once, a thread copies it.
@@ -192,7 +228,7 @@ class Arena:
                     left = segment.leases.pop(holder, 0) - 1
                     if left > 0 and inode != _EVERY:
                         segment.leases[holder] = left
-        self._trim(self.limit_bytes // 2)
+        self._trim(0 if self._closed else self.limit_bytes // 2)
 
     def _trim(self, keep_bytes: int) -> None:
         excess = _total(self._idle()) - keep_bytes
@@ -201,10 +237,10 @@ class Arena:
                 self._drop([segment])
                 excess -= segment.capacity
 
-    def _idle(self) -> list[_Segment]:
+    def _idle(self) -> list[Segment]:
         return [segment for segment in self._segments if not segment.leases]
 
-    def _drop(self, segments: Iterable[_Segment]) -> None:
+    def _drop(self, segments: Iterable[Segment]) -> None:
         for segment in list(segments):
             self._segments.remove(segment)
             segment.drop()
@@ -226,15 +262,15 @@ class Arena:
             fits = [each for each in self._segments if _is_fit(each, size)]
         return bool(fits) and all(each.leases for each in fits)
 
-    def _reserve(self, sizes: list[int]) -> list[_Segment]:
+    def _reserve(self, sizes: list[int]) -> list[Segment]:
         # new ones have no file yet
         with self._locked():
             self._check_open()
             idle = self._idle()
             free = self.limit_bytes - _total(self._segments) + _total(idle)
-            taken = [_best(idle, size) or _Segment(size) for size in sizes]
+            taken = [_best(idle, size) or Segment(size) for size in sizes]
             if _total(taken) > free:
-                raise _full(_total(taken), free)
+                raise full(_total(taken), free)
             self._segments = [s for s in self._segments if s not in taken] + taken
             for segment in taken:
                 segment.leases = {_LENDER: 1}
@@ -243,7 +279,7 @@ class Arena:
 
     def _finish(
         self,
-        taken: list[_Segment],
+        taken: list[Segment],
         lent: list[list[Handle]],
         to: frozenset[int],
         *,
@@ -264,113 +300,17 @@ class Arena:
             raise ClosedError("the shared-memory arena is closed")
 
 
-class _Segment:
-    """One memfd with room for `size` bytes. `leases`: handles that each holder has not released."""
+class _Place(NamedTuple):
+    """Where a room is."""
 
-    def __init__(self, size: int) -> None:
-        step = max(_PAGE, (1 << size.bit_length()) // 16)  # 8 sizes per octave: padding <= 12.5 %
-        self.capacity = -(-size // step) * step
-        self.fd = -1
-        self.inode = 0
-        self.mapping: mmap.mmap | None = None
-        self.leases: dict[int, int] = {}
-        self._turn = 0
-        self._is_allocated = False
-
-    def fill(self, run: list[Whole]) -> list[Handle]:
-        if self.fd < 0:
-            self._create()
-        self._copy(run)
-        return self._handles(run, 0)
-
-    def promise(self, run: list[Whole]) -> list[Handle]:
-        """Return the handles that will hold when `fulfil` has succeeded."""
-        if self.fd < 0:
-            self._create()
-        self._turn += 1
-        return self._handles(run, self._turn)
-
-    def fulfil(self, run: list[Whole]) -> bool:
-        try:
-            self._copy(run)
-            os.pwrite(self.fd, _TURN.pack(self._turn), self.capacity)
-        except (OSError, LimitError):
-            return False
-        return True
-
-    def _copy(self, run: list[Whole]) -> None:
-        write = self._move if self._is_allocated else self._write
-        self._allocate()
-        offset = 0
-        for whole in run:
-            at = offset
-            for piece in whole:
-                write(piece, at)
-                at += len(piece)
-            offset += _paged(whole)
-
-    def _handles(self, run: list[Whole], turn: int) -> list[Handle]:
-        handles, offset = [], 0
-        for whole in run:
-            size = _size(whole)
-            handles.append(Handle(os.getpid(), self.fd, self.inode, offset, size, turn))
-            offset += _paged(whole)
-        return handles
-
-    def drop(self) -> None:
-        # Close the file; the mapping ends with its last user
-        fd, self.fd, self.mapping = self.fd, -1, None
-        if fd >= 0:
-            os.close(fd)
-
-    def _create(self) -> None:
-        meminfo = Path("/proc/meminfo").read_text().split()
-        free = int(meminfo[meminfo.index("MemAvailable:") + 1]) * 1024 * 7 // 8
-        if self.capacity > free:  # the kernel would not refuse, but start to kill
-            raise _full(self.capacity, free)
-        try:
-            self.fd = os.memfd_create("monarch_nb", os.MFD_CLOEXEC)
-            os.ftruncate(self.fd, self.capacity + _TURN.size)
-        except OSError as error:
-            raise _full(self.capacity, 0) from error
-        self.inode = os.fstat(self.fd).st_ino
-
-    def _allocate(self) -> None:
-        if not self._is_allocated:
-            try:
-                os.posix_fallocate(self.fd, 0, self.capacity + _TURN.size)
-            except OSError as error:
-                raise _full(self.capacity, 0) from error
-            self._is_allocated = True
-
-    def _write(self, view: memoryview, offset: int) -> None:
-        done = 0
-        while done < len(view):  # the kernel takes 2 GB at a time
-            done += os.pwrite(self.fd, view[done:], offset + done)
-
-    def _move(self, view: memoryview, offset: int) -> None:
-        self.mapping = self.mapping or mmap.mmap(self.fd, self.capacity, _SHARED)
-        if isinstance(whole := view.obj, bytes) and len(whole) == len(view) <= PACK_BYTES:
-            _libc.memcpy(_address(self.mapping) + offset, whole, len(whole))  # without the GIL
-            return
-        import numpy as np  # its copyto lets go of the GIL and takes read-only buffers
-
-        target = np.frombuffer(self.mapping, np.uint8, len(view), offset)
-        source = np.frombuffer(view, np.uint8)
-        if len(view) <= PACK_BYTES:
-            np.copyto(target, source)
-            return
-        half = len(view) // 2
-        with ThreadPoolExecutor(1) as pool:
-            other = pool.submit(np.copyto, target[:half], source[:half])
-            np.copyto(target[half:], source[half:])
-            other.result()
+    segment: Segment
+    handle: Handle
 
 
 class _Promise(NamedTuple):
     """A segment, and what it is to be filled with."""
 
-    segment: _Segment
+    segment: Segment
     run: list[Whole]
 
 
@@ -379,36 +319,27 @@ def _prepared(
 ) -> tuple[list[list[Whole]], list[int], frozenset[int]]:
     wholes = [[piece.cast("B") for piece in whole] for whole in wholes]
     people = frozenset(holders)
-    if not people or not all(map(_size, wholes)):
+    if not people or not all(map(size_of, wholes)):
         raise ValueError("lend() needs holders, and buffers that are not empty")
-    runs = list(_runs(wholes))
-    return runs, [sum(map(_paged, run)) for run in runs], people
+    runs = list(_runs(wholes, size_of))
+    return runs, [sum(paged(size_of(whole)) for whole in run) for run in runs], people
 
 
-def _address(mapping: mmap.mmap) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
-
-
-def _runs(wholes: Sequence[Whole]) -> Iterator[list[Whole]]:
-    run: list[Whole] = []
-    for whole in wholes:
-        if run and sum(map(_paged, run)) + _paged(whole) > PACK_BYTES:
+def _runs(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    run: list[T] = []
+    filled = 0
+    for item in items:
+        room = paged(size(item))
+        if run and filled + room > PACK_BYTES:
             yield run
-            run = []
-        run.append(whole)
+            run, filled = [], 0
+        run.append(item)
+        filled += room
     if run:
         yield run
 
 
-def _size(whole: Whole) -> int:
-    return sum(map(len, whole))
-
-
-def _paged(whole: Whole) -> int:
-    return -(-_size(whole) // _PAGE) * _PAGE
-
-
-def _best(idle: list[_Segment], size: int) -> _Segment | None:
+def _best(idle: list[Segment], size: int) -> Segment | None:
     # the tightest fit; more than a quarter of padding is not tight
     fits = [segment for segment in idle if _is_fit(segment, size)]
     best = min(fits, key=lambda segment: segment.capacity, default=None)
@@ -417,14 +348,9 @@ def _best(idle: list[_Segment], size: int) -> _Segment | None:
     return best
 
 
-def _is_fit(segment: _Segment, size: int) -> bool:
+def _is_fit(segment: Segment, size: int) -> bool:
     return size <= segment.capacity <= size * 5 // 4
 
 
-def _total(segments: list[_Segment]) -> int:
+def _total(segments: list[Segment]) -> int:
     return sum(segment.capacity for segment in segments)
-
-
-def _full(need: int, free: int) -> LimitError:
-    message = f"shared memory full: need {need} bytes, free {free}"
-    return LimitError(message, limit=free, size=need)

@@ -30,7 +30,7 @@ from monarch_nb.meshes.bootstrap import (
     this_python,
 )
 from monarch_nb.meshes.spawning import Spawner
-from monarch_nb.meshes.states import ProcsState, Seat
+from monarch_nb.meshes.states import ProcsState, Resized, Seat
 from monarch_nb.meshes.synced import WORKSPACE_DIR, SyncedFolders
 from monarch_nb.process import context, libraries
 from monarch_nb.process.exit import Exit
@@ -79,7 +79,7 @@ class Hosts:
         wrap: Callable[[ProcsState], Any],
     ) -> ProcsState:
         request = _Request(self, place, per_host, options, wrap)
-        self.spawner.spawn_procs(request.state, request.send)
+        request.start(list(range(len(request.state.processes))))
         return request.state
 
     def local_agent(self) -> int:
@@ -138,9 +138,12 @@ class _Request:
         per_host: Mapping[str, int],
         options: SpawnOptions,
         wrap: Callable[[ProcsState], Any],
+        old: ProcsState | None = None,
     ) -> None:
         self.hosts = hosts
         self.proc = hosts.proc
+        self.place = place
+        self.per_host = per_host
         self.options = options
         self.count = count = Extent.from_dict(dict(per_host)).nelements
         self.bind = bindings(options.bind, count)
@@ -153,13 +156,13 @@ class _Request:
             for process in new_process_ids(agent >> HOST_SHIFT, count)
         ]
         slots = [rank % count for rank in range(len(agents))]
-        self.state = ProcsState(
+        self.state = state = ProcsState(
             agents=list(agents),
             homes=list(map(Seat, agents, slots)),
             slots=slots,
-            number=random.SystemRandom().getrandbits(62),
-            name=options.name or hosts.spawner.new_name(),
-            owner_port=context.current_instance().port,
+            number=random.SystemRandom().getrandbits(62) if old is None else old.number,
+            name=old.name if old else options.name or hosts.spawner.new_name(),
+            owner_port=old.owner_port if old else context.current_instance().port,
             shape=extent.region.as_shape(),
             processes=processes,
             owned=True,
@@ -167,6 +170,9 @@ class _Request:
             internal=options.anywhere,
             when_garbage=hosts.spawner.stop_in_background,
         )
+        if old is not None:
+            state.take_over(old)
+        state.resized_by(self._resized)
         command = options.command
         if command is None:
             command = python_command(place.python) if place.python else default_bootstrap_cmd()
@@ -175,13 +181,25 @@ class _Request:
             start._replace(env=news[agent] | start.env)
             for agent, start in zip(agents, starts(extent, command, options.env), strict=True)
         ]
-        self.state.gpus.extend(devices.gpus_seen(each.env) for each in self.starts)
+        state.gpus.extend(devices.gpus_seen(each.env) for each in self.starts)
         self.spans_hosts = len(set(agents)) > 1  # for good: a heal may move ranks back
         if set(agents) == {self.proc.agent}:  # of this host; others look for themselves
             check_programs(self.starts)
         self.bootstrap: Payload | None = None
         if options.bootstrap is not None:
             self.bootstrap = self.proc.encode(options.bootstrap, ())
+
+    def start(self, ranks: list[int]) -> None:
+        self.hosts.spawner.spawn_procs(self.state, self.send, ranks)
+
+    def _resized(self, agents: Sequence[int]) -> Resized:
+        sizes = [len(agents), *self.place.shape.ndslice.sizes[1:]]
+        shape = Extent(self.place.shape.labels, sizes).region.as_shape()
+        place = self.place._replace(agents=list(agents), shape=shape)
+        new = _Request(
+            self.hosts, place, self.per_host, self.options, self.state.wrap, old=self.state
+        )
+        return Resized(new.state, new.start, new.spans_hosts)
 
     def send(self, ranks: list[int], ready_port: int) -> None:
         by_agent: dict[int, list[int]] = {}

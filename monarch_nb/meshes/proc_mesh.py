@@ -163,6 +163,42 @@ class ProcMesh(ShapedMesh):
         healed = current.part(Healing).procs(self._state, shrink=shrink)
         return self if healed is self._state else whole_mesh(healed)
 
+    def resize(self, hosts: HostMesh) -> ProcMesh:
+        """Have this mesh on more or fewer hosts: a new mesh, whose first ranks are the ones there
+        are, with all that they hold.
+
+        More hosts get new ranks, which start as the first ones did. With fewer, the ranks of the
+        last hosts are ended; actors are lost there, for good, and live on elsewhere:
+        `actors.heal(shrink=True)` is a mesh of the rest. Process groups have to be made again, as
+        after a heal. Waits for ranks that end, not for new ones (`.initialized`).
+
+        Args:
+            hosts: those it is to have; the first are the ones it was spawned on, or what has taken
+                their place. `job.scale("trainers", 6)` returns such.
+
+        Returns:
+            The mesh from now on. Handles of the old one say so; those of its actors are good.
+
+        Raises:
+            RuntimeError: a slice, a mesh of somebody else's, or one that was shrunk or stopped.
+            SupervisionError: a rank that would be kept is lost: heal before.
+            ValueError: hosts of another shape, or others than the ones it is on.
+
+        Example:
+            >>> procs = procs.resize(job.scale("trainers", 6))   # doctest: +SKIP
+        """
+        state = self._state
+        if len(self._ranks) != len(state.processes):
+            raise RuntimeError("a slice of a ProcMesh cannot be resized, only the mesh itself")
+        if self._labels[:1] != hosts._labels or len(hosts._labels) != 1:
+            raise ValueError(f"{hosts} has not the one axis that the hosts of {self} have")
+        agents, living = hosts._agents, current.part(Hosts).living_agent
+        count = len(state.processes) // self.size(self._labels[0])
+        were = [living(seat.agent) for seat in state.homes[::count]]
+        if any(mine != theirs for mine, theirs in zip(were, agents, strict=False)):
+            raise ValueError(f"{self} is on other hosts than the first of {hosts}")
+        return whole_mesh(current.part(Healing).resize(state, agents))
+
     async def logging_option(
         self,
         stream_to_client: bool = False,

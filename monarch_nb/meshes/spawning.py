@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from monarch_nb.actors.definition import check_class, check_constructor, is_sync
@@ -179,10 +179,12 @@ class Spawner:
     def new_name(self) -> str:
         return f"mesh{next(self._names)}"
 
-    def spawn_procs(self, state: ProcsState, request: Callable[[list[int], int], None]) -> None:
-        """Start processes; `request(ranks, port)` asks for some, which say so at the port."""
+    def spawn_procs(
+        self, state: ProcsState, request: Callable[[list[int], int], None], ranks: list[int]
+    ) -> None:
+        """Start these processes; `request(ranks, port)` asks for some, which say so at the port."""
         self.supervision.own(state)
-        state.start(functools.partial(self._start, state, request))
+        state.start(functools.partial(self._start, state, request), ranks)
 
     def when_booted(self, state: ProcsState) -> Future[bool]:
         future: Future[bool] = make(Future)
@@ -225,17 +227,23 @@ class Spawner:
         for actors in list(state.actors):
             actors.end(state.ended or "")
             self.supervision.disown(actors)
-        by_agent: dict[int, list[int]] = {}
-        for process, agent in zip(state.processes, state.agents, strict=True):
-            by_agent.setdefault(agent, []).append(process)
 
         def gone() -> None:
             self.supervision.disown(state)
             then()
 
+        self.end_processes(state, range(len(state.processes)), gone)
+
+    def end_processes(
+        self, state: ProcsState, ranks: Iterable[int], then: Callable[[], None]
+    ) -> None:
+        """End these ranks in order, and call back."""
+        by_agent: dict[int, list[int]] = {}
+        for rank in ranks:
+            by_agent.setdefault(state.agents[rank], []).append(state.processes[rank])
         limit_s = self.proc.config.exit_s
         stops = {agent: Stop(processes, limit_s) for agent, processes in by_agent.items()}
-        Question(self.proc, stops, gone)
+        Question(self.proc, stops, then)
 
     def _stop_once(
         self, state: MeshState, reason: str, stop: Callable[[Callable[[], None]], None]

@@ -33,6 +33,14 @@ class Seat(NamedTuple):
     slot: int
 
 
+class Resized(NamedTuple):
+    """A mesh in the place of one on fewer or more hosts. `start(ranks)` spawns new ranks."""
+
+    state: ProcsState
+    start: Callable[[list[int]], None]
+    spans_hosts: bool
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProcsState(MeshState):
     """One spawn of processes. `when_garbage(state)` is called when the last handle is gone.
@@ -54,14 +62,30 @@ class ProcsState(MeshState):
     when_garbage: Callable[[ProcsState], None] | None = None
     initialized: Future[bool] = field(default_factory=lambda: completed(True), init=False)
     respawn: Callable[[list[int]], Future[bool]] | None = field(default=None, init=False)
+    resized: Callable[[Sequence[int]], Resized] | None = field(default=None, init=False)
     shared: bool = field(default=False, init=False)
     streams: dict[str, object] = field(default_factory=dict, init=False)  # of tensors: engines
     _token: weakref.ref[HandleToken] | None = field(default=None, init=False)
 
-    def start(self, spawn: Callable[[list[int]], Future[bool]]) -> None:
-        """Spawn all processes; a heal spawns the lost ones again."""
+    def start(self, spawn: Callable[[list[int]], Future[bool]], ranks: list[int]) -> None:
+        """Spawn these processes; a heal spawns lost ones again."""
         self.respawn = spawn
-        self.initialized = spawn(list(range(len(self.processes))))
+        self.initialized = spawn(ranks)
+
+    def resized_by(self, resized: Callable[[Sequence[int]], Resized]) -> None:
+        """Note what makes the same mesh on other hosts, by their agents."""
+        self.resized = resized
+
+    def take_over(self, old: ProcsState) -> None:
+        """Have the first ranks of a mesh, wherever they are, and the actors that live on it."""
+        count = min(len(old.processes), len(self.processes))
+        for rank in range(count):
+            self.take_seat(rank, old.seat(rank), old.processes[rank])
+            self.homes[rank] = old.homes[rank]
+        self.pids = {rank: pid for rank, pid in old.pids.items() if rank < count}
+        self.actors = old.actors
+        self.generation = old.generation + 1
+        self.shared = old.shared
 
     def seat(self, rank: int) -> Seat:
         """Return where a rank is, or was."""
@@ -73,7 +97,7 @@ class ProcsState(MeshState):
         self.processes[rank] = process
 
     def follow(self, processes: Sequence[int]) -> None:
-        for rank, process in enumerate(processes):
+        for rank, process in enumerate(processes[: len(self.agents)]):
             host = process >> HOST_SHIFT
             if host != self.agents[rank] >> HOST_SHIFT:  # a host of others has one agent
                 self.agents[rank] = agent_of(host)
@@ -124,6 +148,10 @@ class ActorsState(MeshState):
     proc_ranks: tuple[int, ...] = ()  # in `procs`, of the processes it was spawned on
     initialized: Future[None] = field(default_factory=lambda: completed(None), init=False)
     respawn: Callable[[list[int]], Future[None]] | None = field(default=None, init=False)
+
+    def move_to(self, procs: ProcsState) -> None:
+        """Live on a mesh that has taken the place of theirs, whose first ranks are the same."""
+        self.procs = procs
 
     def start(
         self, first: Callable[[], Future[None]], again: Callable[[list[int]], Future[None]]

@@ -24,7 +24,7 @@ from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.data.stacking import cut
 from monarch_nb.errors import DecodeError, EncodeError, LimitError, MeshError, RankNameError
 from monarch_nb.process import context, current
-from monarch_nb.process.futures.calls import GatherCall, Target
+from monarch_nb.process.futures.calls import Answer, GatherCall, Target
 from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.process import answer_of
 
@@ -166,9 +166,9 @@ class _Get(_Put):
     def _outcome(self) -> ValueMesh[Any]:
         return self._gathered()
 
-    def _unread(self, rank: int, answer: Message) -> Callable[[], object]:
-        # not of this call: a cycle would keep what ranks have lent
-        return partial(_opened, self.name, rank, super()._unread(rank, answer))
+    def _reader(self) -> Callable[[int, Answer], Any]:
+        name, ranks, read = self.name, self.target.ranks, super()._reader()
+        return lambda place, answer: _opened(name, ranks[place], partial(read, place, answer))
 
 
 def _opened(name: str, rank: int, decode: Callable[[], Any]) -> Any:

@@ -6,7 +6,7 @@ until they let go of them or end. Where there is no room, or nobody lends, they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,16 +16,22 @@ from monarch_nb.core.wire.frames import Buffer
 from monarch_nb.core.wire.leases import Handle, Lendable
 from monarch_nb.errors import LimitError
 from monarch_nb.net import wire
+from monarch_nb.net.hosts.bulk.joiner import Room
 from monarch_nb.net.loop import Loop
 from monarch_nb.net.outbox import Outbox, StreamOutbox, open_queue
 from monarch_nb.net.streams import Stream
 
+Take = Callable[[Sequence[Buffer]], None]
+
 
 class Lender(Protocol):
-    """Puts buffers of at least `threshold_bytes` into memory that processes of this host map."""
+    """Puts buffers of at least `threshold_bytes` into memory that processes of this host map, and
+    maps what they lend."""
 
     @property
     def threshold_bytes(self) -> int: ...
+    def rooms(self, sizes: Sequence[int]) -> Sequence[Room]: ...
+    def borrow(self, handle: Handle, on_release: Callable[[], None]) -> memoryview: ...
     def lend(self, buffers: Sequence[memoryview], holders: Sequence[int]) -> list[Handle]: ...
     def release(self, segment: int, holder: int) -> None: ...
     def forget(self, holder: int) -> None: ...
@@ -35,16 +41,23 @@ class Lender(Protocol):
 class LocalProcesses:
     """Reached by their sockets in `run_dir`. All of it happens in the loop's thread.
 
-    `watch(process)` has this told by `ended` when a process ends that something was lent to.
+    `watch(process)` has this told by `ended` when a process ends that something was lent to, or by.
+    `here`: what takes the messages to processes that are this very one, by their ids.
     """
 
     def __init__(
-        self, run_dir: Path, loop: Loop, lender: Lender | None, watch: Callable[[int], None]
+        self,
+        run_dir: Path,
+        loop: Loop,
+        lender: Lender | None,
+        watch: Callable[[int], None],
+        here: Mapping[int, Take],
     ) -> None:
         self._run_dir = run_dir
         self._loop = loop
         self._lender = lender
         self._watch = watch
+        self._here = here
         self._context = wire.new_context()
         self._outboxes: dict[int, Outbox] = {}
         self._watched: set[int] = set()
@@ -59,6 +72,16 @@ class LocalProcesses:
         lent = cast._replace(bodies=self._lent(cast.bodies, processes))
         for process, bodies in lent.messages():
             self._write(process, bodies)
+
+    def watch(self, process: int) -> None:
+        """Learn of its end."""
+        if process not in self._watched and process not in self._here:
+            self._watched.add(process)
+            self._watch(process)
+
+    def may_live(self, process: int) -> bool:
+        """Tell whether a process that was watched has not ended."""
+        return process in self._watched or process in self._here
 
     def release(self, segment: int, holder: int) -> None:
         """Take back what a process was lent."""
@@ -86,6 +109,9 @@ class LocalProcesses:
         self._context.destroy(0)
 
     def _write(self, process: int, bodies: Sequence[Buffer]) -> None:
+        if (take := self._here.get(process)) is not None:
+            take(bodies)
+            return
         outbox = self._outboxes.get(process)
         if outbox is None:
             outbox = self._outboxes[process] = self._open(process)
@@ -101,15 +127,13 @@ class LocalProcesses:
         if self._lender is None or len(bodies) == 1:
             return bodies
         large = self._lender.threshold_bytes
-        if max(memoryview(each).nbytes for each in bodies[1:]) < large:
+        if all(memoryview(each).nbytes < large for each in bodies[1:]):
             return bodies
         message = Lendable.of(bodies)
-        if message is None:
+        if message is None or not any(len(each) >= large for each in message.buffers):
             return bodies
         for process in holders:
-            if process not in self._watched:
-                self._watched.add(process)
-                self._watch(process)
+            self.watch(process)
         is_large = [len(each) >= large for each in message.buffers]
         pairs = zip(message.buffers, is_large, strict=True)
         try:

@@ -43,6 +43,7 @@ _INHERITED: Final = re.compile(r"tcp://[^@]*:fd(\d+)")
 STREAM_SUFFIX: Final = ".s"
 NO_FILE_LEFT: Final = (errno.EMFILE, errno.ENFILE)
 _DEBUG_SERVER: Final = "visitors"  # the file
+_JOB_SERVER: Final = "job"
 _JOINS: Final = "joins"
 _BACKLOG: Final = 1024
 ZAP_DOMAIN: Final = "monarch_nb"
@@ -144,6 +145,16 @@ def bind_debug_server(run_dir: Path) -> socket.socket:
     return _listen(run_dir, run_dir / _DEBUG_SERVER)
 
 
+def bind_job_server(run_dir: Path) -> socket.socket:
+    """Accept `monarch-nb`: programs of the same user that ask for hosts of a job."""
+    return _listen(run_dir, run_dir / _JOB_SERVER)
+
+
+def connect_job_server(run_dir: Path) -> socket.socket:
+    """Connect to who holds a job. Raises `OSError`, `AuthError`."""
+    return _connect(run_dir, run_dir / _JOB_SERVER)
+
+
 def _listen(run_dir: Path, path: Path) -> socket.socket:
     check_private(run_dir)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -158,10 +169,14 @@ def has_debug_server(run_dir: Path) -> bool:
 
 def connect_debug_server(run_dir: Path) -> socket.socket:
     """Connect to the owner of a run dir. Raises `OSError`, `AuthError`."""
+    return _connect(run_dir, run_dir / _DEBUG_SERVER)
+
+
+def _connect(run_dir: Path, path: Path) -> socket.socket:
     check_private(run_dir)
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        stream.connect(str(run_dir / _DEBUG_SERVER))
+        stream.connect(str(path))
     except OSError:
         stream.close()
         raise

@@ -113,6 +113,10 @@ class Meshes:
             names.sort(key=lambda each: (self._asked[each] != asked, each != self._current))
             return (names[0], self._asked[names[0]] == asked) if names else None
 
+    def asked(self, name: str) -> Asked | None:
+        """Return what `%mesh up` was asked for; None for a mesh that was made in Python."""
+        return self._asked.get(name)
+
     @contextlib.contextmanager
     def new_name(self, wanted: str | None) -> Iterator[str]:
         """Keep a free name for one mesh meanwhile. Raises `MagicError` when the wanted one is

@@ -21,6 +21,7 @@ from monarch_nb.notebook.completion.seen_names import SeenNames
 from monarch_nb.notebook.debug.prompts import Prompts
 from monarch_nb.notebook.debug.target import Debugging
 from monarch_nb.notebook.jobs.running import RunningJobs
+from monarch_nb.notebook.jobs.scaling import Scaling
 from monarch_nb.notebook.layouts.live_displays import LiveDisplays
 from monarch_nb.notebook.lifecycle import Lifecycle
 from monarch_nb.notebook.meshes import Meshes
@@ -56,6 +57,7 @@ class Session:
         self.debugging = Debugging(control, self.link)
         self.prompts = Prompts(shell, control, self.cells, self.link, self.output)
         self.jobs = RunningJobs(control)
+        self.scaling = Scaling(control, self.meshes, self.jobs)
         self.lifecycle = Lifecycle(
             control, self.meshes, self.link, self.output, self.auto, self.jobs
         )

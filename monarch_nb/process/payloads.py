@@ -1,5 +1,5 @@
-"""Values on their way: encoded once, with large buffers in shared memory where the receivers can
-map it.
+"""Values on their way: encoded once, with large buffers in shared memory, which receivers of this
+host map; for those of others its gateway does.
 
 Rules: what a process lends it keeps until every receiver has let go or died; a finalizer only
 queues (it may run inside any allocation, even where a lock is held); the lender is told by a thread
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from monarch_nb.config import Config
-from monarch_nb.core.wire import frames, pickling
+from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import (
     DETACHED,
     GATEWAY,
@@ -27,12 +27,14 @@ from monarch_nb.core.wire.frames import (
     LENT,
     RELAYED,
     SHARED,
+    Buffer,
     Message,
 )
 from monarch_nb.core.wire.leases import Handle, read_table, write_table
 from monarch_nb.data.attached import attach, give_up_kept
-from monarch_nb.data.shared import Arena, Whole
-from monarch_nb.errors import LimitError
+from monarch_nb.data.segments import Whole
+from monarch_nb.data.shared import Arena
+from monarch_nb.errors import LimitError, RemoteProtocolError
 from monarch_nb.net.links import DETACH_BYTES
 
 
@@ -118,6 +120,22 @@ class Payloads:
     def encode_bytes(self, payload: bytes, buffers: Sequence[Any] = ()) -> Payload:
         return Payload(payload, buffers, DETACHED if len(payload) >= DETACH_BYTES else 0)
 
+    def encode_buffer(self, buffer: memoryview, receiver: int) -> Payload:
+        """Carry bytes as they are beside a control message; they may change afterwards."""
+        shared = self._share([[buffer]], [receiver], is_constant=False)
+        return Payload(b"", [buffer]) if shared is None else Payload(b"", shared, SHARED)
+
+    def buffer_of(self, message: Message) -> memoryview:
+        """Return what `encode_buffer` was given, to be read; nothing where nothing has come. Raises
+        `BrokenError` if who has lent it is gone, `RemoteProtocolError` for nonsense."""
+        first = memoryview(message.buffers[0] if message.buffers else b"").cast("B")
+        if not message.flags & SHARED:
+            return first
+        lent = [each for each in read_table(first) if each is not None]
+        if len(lent) != 1:
+            raise RemoteProtocolError(f"a buffer that is lent as {len(lent)}")
+        return self._attach(self._lender_of(message), lent[0], read_only=True)
+
     def decode(self, message: Message) -> Any:
         """Return the value of a message; unpickles, so never called in the inbox thread."""
         if message.flags & SHARED:
@@ -128,11 +146,7 @@ class Payloads:
         return pickling.loads(message.payload, message.buffers)
 
     def decode_user_data(self, message: Message) -> Any:
-        *buffers, payload = message.buffers
-        carried = Message(
-            (0, message.flags, 0, 0, 0, 0, message.source, 0), memoryview(payload), buffers
-        )
-        return self.decode(carried)
+        return self.decode(_carried(message, message.buffers[-1]))
 
     def discard(self, message: Message) -> None:
         """Give back the memory that a message for nobody borrows."""
@@ -144,9 +158,8 @@ class Payloads:
         _segments(message)
 
     def unread(self, message: Message) -> Callable[[], object]:
-        """Return what decodes a message, once; if it is never called, the memory is given back."""
-        if not message.flags & SHARED:
-            return functools.partial(self.decode, message)
+        """Return what decodes a message that lies in shared memory, once; if it is never called,
+        the memory is given back."""
         self._start_releaser()
         return _Unread(self, message)
 
@@ -181,17 +194,19 @@ class Payloads:
         if max(sizes, default=0) < threshold:
             return None
         holders = [each for each in receivers if each not in self._dead]
-        if not holders or any(each >> frames.HOST_SHIFT != self._host for each in holders):
+        if not holders:
             return None
+        is_near = all(each >> HOST_SHIFT == self._host for each in holders)
         large = [whole for whole, size in zip(wholes, sizes, strict=True) if size >= threshold]
         lender = self._lender()
-        lend = lender.promise if is_constant else lender.lend_pieces  # nobody can change `bytes`
+        # nobody can change `bytes`; a gateway takes up what it reads without waiting for it
+        lend = lender.promise if is_constant and is_near else lender.lend_pieces
         try:
             handles = iter(lend(large, holders))
         except LimitError:
-            if sum(size for size in sizes if size >= threshold) <= self._config.inline_limit_bytes:
-                return None
-            raise
+            if is_near and sum(map(_size, large)) > self._config.inline_limit_bytes:
+                raise
+            return None
         placed = [next(handles) if size >= threshold else None for size in sizes]
         inline = [whole[0] for whole, handle in zip(wholes, placed, strict=True) if handle is None]
         return [write_table(placed), *inline]
@@ -208,9 +223,10 @@ class Payloads:
                     ]
                 )
 
-    def _attach(self, owner: int, handle: Handle) -> memoryview:
+    def _attach(self, owner: int, handle: Handle, *, read_only: bool = False) -> memoryview:
         self._start_releaser()
-        return attach(handle, functools.partial(self._free, owner, handle.segment))
+        freed = functools.partial(self._free, owner, handle.segment)
+        return attach(handle, freed, read_only=read_only)
 
     def _lender_of(self, message: Message) -> int:
         is_relayed = message.flags & RELAYED
@@ -253,6 +269,12 @@ class Payloads:
             self._releaser.join(1)
         if self._arena is not None:
             self._arena.close()
+
+
+def _carried(message: Message, payload: Buffer) -> Message:
+    # the user data in a control message, behind which stands its payload
+    header = (0, message.flags, 0, 0, 0, 0, message.source, 0)
+    return Message(header, memoryview(payload), message.buffers[:-1])
 
 
 def _size(whole: Whole) -> int:

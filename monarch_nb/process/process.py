@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from monarch_nb.config import Config
 from monarch_nb.core import reply_folding
-from monarch_nb.core.casting import Cast, Run, runs_of
+from monarch_nb.core.casting import MOST_RECEIVERS, Cast, Run, runs_of
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import (
     CALL,
@@ -62,10 +62,11 @@ def serve(kind: type[M], handle: Callable[[M, Message], None]) -> Serve:
 
 class Receivers(NamedTuple):
     """Processes that get one message, as they are sent it: `each` with its rank by itself, `runs`
-    by a cast."""
+    by a cast; `far` are the ones in those."""
 
     each: Sequence[tuple[int, int]]
     runs: Sequence[Run]
+    far: frozenset[int] = frozenset()
 
 
 class Proc:
@@ -192,7 +193,7 @@ class Proc:
             (near if member[0] >> frames.HOST_SHIFT == self.host else far).append(member)
         if len(far) < _MANY:
             return Receivers(near + far, ())
-        return Receivers(near, runs_of(far))
+        return Receivers(near, runs_of(far), frozenset(process for process, _ in far))
 
     def cast(
         self,
@@ -210,20 +211,22 @@ class Proc:
         for process, rank in receivers.each:
             send(process, kind, port, payload, reply=reply, rank=rank, tag=tag)
         if receivers.runs:
-            self._cast_far(receivers.runs, kind, port, payload, reply, tag)
+            self._cast_far(receivers, kind, port, payload, reply, tag)
 
     def _cast_far(
-        self, runs: Sequence[Run], kind: int, port: int, payload: Payload, reply: int, tag: int
+        self, receivers: Receivers, kind: int, port: int, payload: Payload, reply: int, tag: int
     ) -> None:
-        members = [member for run in runs for member in run.members()]
-        living = [member for member in members if member[0] not in self.dead]
-        if not living or self.closed:
+        runs, far = receivers.runs, receivers.far
+        if not far.isdisjoint(self.dead):
+            members = [member for run in runs for member in run.members()]
+            runs = runs_of(member for member in members if member[0] not in self.dead)
+            far = far - self.dead.keys()
+        if not far or self.closed:
             return
         if self.id != self.controller:  # which is told of all
-            self.watch_all([process for process, _ in living])
-        whole = runs if len(living) == len(members) else runs_of(living)
+            self.watch_all(sorted(far))
         bodies = _bodies(payload, kind, 0, tag, port, self.id, reply)
-        self.links.cast(Cast(whole, bodies))
+        self.links.cast(Cast(runs, bodies))
 
     def control_all(
         self,
@@ -289,10 +292,10 @@ class Proc:
         content = _control(message, payload)
         self.send(process, CONTROL, CONTROL_PORT, content, reply=reply, rank=rank, tag=tag)
 
-    def answer(self, message: Message, answer: object, buffers: Sequence[Any] = ()) -> None:
+    def answer(self, message: Message, answer: object, payload: Payload | None = None) -> None:
         if message.reply:
-            payload = Payload(codec.encode_answer(answer), list(buffers))
-            self.send(message.source, CONTROL, message.reply, payload, rank=message.rank)
+            content = _beside(codec.encode_answer(answer), payload)
+            self.send(message.source, CONTROL, message.reply, content, rank=message.rank)
 
     def ask(
         self,
@@ -394,7 +397,12 @@ class Proc:
         self.payloads.close()
 
     def _on_release(self, release: Release, message: Message) -> None:
-        self.payloads.taken_back(release.segment, message.source)
+        if release.holders is None:
+            self.payloads.taken_back(release.segment, message.source)
+        elif sum(count for _, count in release.holders) <= MOST_RECEIVERS:
+            for first, count in release.holders:
+                for holder in range(first, first + count):
+                    self.payloads.taken_back(release.segment, holder)
 
     def _release(self, owner: int, segment: int) -> None:
         if owner == self.id:
@@ -483,11 +491,15 @@ def _bodies(
 
 
 def _control(message: object, payload: Payload | None) -> Payload:
+    return _beside(codec.encode(message), payload)
+
+
+def _beside(text: bytes, payload: Payload | None) -> Payload:
     # user data in the buffers, where no inbox thread opens it
     if payload is None:
-        return Payload(codec.encode(message))
+        return Payload(text)
     flags = payload.flags & (SHARED | LENT)
-    return Payload(codec.encode(message), [*payload.buffers, payload.payload], flags)
+    return Payload(text, [*payload.buffers, payload.payload], flags)
 
 
 def answer_of(kind: type[A], message: Message) -> A | Refused:

@@ -391,13 +391,16 @@ class Rank:
         self.work.put((Task(regroup), None))
 
     def _regroup(self, place: actors.Regroup) -> None:
-        # The mesh was healed or shrunk: who this rank is now. Main thread.
+        # The mesh was healed, shrunk or resized: who this rank is now. Main thread.
         self.regrouping.before_heal()
         rank, size = place.rank, place.world_size
         os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(size)})
         self.point = Point(rank, Extent(place.labels, place.sizes))
         self.runtime.root.move_to(self.point)
-        self.boot.update(rank=rank, world_size=size)
+        if place.spans_hosts and not self.boot["spans_hosts"]:
+            rendezvous.use_network(self.boot["network"], self.boot["interface"])
+        spans = self.boot["spans_hosts"] or place.spans_hosts
+        self.boot.update(rank=rank, world_size=size, spans_hosts=spans)
         self.runtime.membership.become(self._identity())
         self.cells.shell.namespace.update(self._names())
         self.regrouping.heal(place.store, rank, size)

@@ -10,6 +10,7 @@ import pytest
 
 from monarch_nb import RankUnreachable, SupervisionError
 from monarch_nb.control.client import client
+from monarch_nb.control.jobs.status import Stage
 from monarch_nb.job import SSHJob
 from monarch_nb.meshes import devices
 from tests import inside
@@ -358,3 +359,26 @@ def test_a_job_of_ssh_uses_its_spare_and_logs_in_again(machines, sshd, attach):
     job.kill()
     for each in (one, two, three):
         eventually(lambda each=each: not ours(each, "monarch_nb"), 10)
+
+
+def test_a_host_that_ssh_cannot_start_again_is_no_end_of_the_job(machines, sshd, attach, tmp_path):
+    one, two = machines(2, home=True)
+    servers = sshd([one, two])
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    job = SSHJob(str(python), ["-F", str(servers.config), "-o", "ControlPath=none"])
+    job.add_mesh("trainers", [one.name, two.name])
+    procs = job.state(cached_path=None).trainers.spawn_procs()
+    where = procs.spawn("where", Where)
+    assert names(where) == ["node1", "node2"]
+    python.write_text("#!/bin/sh\necho no luck >&2; exit 3\n")
+    [joined] = ours(two, "host.join")
+    os.kill(joined, signal.SIGKILL)
+    until_lost(procs, 1)
+    procs.heal()
+    assert names(where) == ["node1", "node1"]
+    status = job.status()
+    assert status[1:4] == (Stage.UP, 1, 2)
+    assert "node2 did not join: ssh ended with code 3\nno luck" in status.reason
+    job.kill()

@@ -86,3 +86,44 @@ def test_the_end_of_the_kernel_leaves_nothing_on_the_machines(kernel, nodes, now
     assert all(map(joined, both))
     kernel.manager.shutdown_kernel(now=now)
     eventually(lambda: not any(map(joined, both)), 60.0)  # killed: after `outage_s`
+
+
+def test_hosts_that_come_are_enough_where_others_cannot(kernel, nodes):
+    both, on = nodes
+    typed, behind = on.split(" -- ")
+    cell = kernel.ok(
+        f"%mesh up --on ssh:node1,nowhere --min-hosts 1 --gpus 2 {typed} -- {behind}", timeout_s=90
+    )
+    assert re.search(r"1/2 hosts \(nowhere did not join: ssh ended .* -> ranks up in ", cell.shown)
+    assert "mesh0 is up: 2 ranks (hosts=1 gpus=2) in " in cell.text()
+    assert re.search(r"mesh0 +ssh +up +1/2", kernel.ok("%mesh jobs").shown)
+    kernel.ok("%mesh down")
+    eventually(lambda: not any(map(joined, both)))
+
+
+def test_a_host_is_added_entered_let_go_and_taken_again(kernel, nodes):
+    both, on = nodes
+    kernel.ok(f"%mesh up --on ssh:node1 --gpus 2 {on}", timeout_s=90)
+    kernel.ok("%%mesh\nkept = rank")
+    refused = kernel.run("%mesh scale --hosts 2").error
+    assert "mesh0 was not scaled: mesh0: 1 more hosts are wanted" in refused
+    assert "Name them: %mesh scale --add node5,node6" in refused
+    cell = kernel.ok("%mesh scale --add node2", timeout_s=90)
+    assert "mesh0 has 2 hosts now: 4 ranks (hosts=2 gpus=2). variables of ranks 0-1" in cell.text()
+    [data] = kernel.ok("%%mesh\nimport socket; socket.gethostname(), 'kept' in globals()").displays
+    assert data["text/plain"] == "[0-1] ('node1', True)\n[2-3] ('node2', False)"
+    sums = """%%mesh
+    import torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    x = torch.tensor([float(rank)]); dist.all_reduce(x); dist.destroy_process_group()
+    x.item()"""
+    [data] = kernel.ok(sums, timeout_s=60).displays
+    assert data["text/plain"] == "[0-3] 6.0"
+    assert re.search(r"\nssh -F \S+ node2\n$", kernel.ok("%mesh shell 3").text())
+    assert "node2\n" in kernel.ok("%mesh shell 3 -- hostname").text()
+    kernel.ok("%mesh scale --hosts 1")
+    eventually(lambda: not joined(both[1]), 20)
+    assert joined(both[0])
+    assert "hosts=2 gpus=2" in kernel.ok("%mesh scale --hosts 2", timeout_s=90).text()
+    kernel.ok("%mesh down")
+    eventually(lambda: not any(map(joined, both)))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch_nb.core.casting import Run
-from monarch_nb.core.reply_folding import ReplyFolder, unfold
+from monarch_nb.core.reply_folding import Leaves, ReplyFolder, unfold
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import HEADER, pack_batch
 from monarch_nb.errors import RemoteProtocolError
@@ -19,7 +19,7 @@ def answer(process: int, rank: int, port: int, payload: bytes, kind: int = frame
 
 def unfolded(leaving):
     """What the caller is delivered, as (process, port, payload)."""
-    for source, bodies in leaving:
+    for source, bodies, _ in leaving:
         for message in frames.open_frames(bodies):
             if message.kind != frames.FOLD:
                 yield source, message.port, bytes(message.payload)
@@ -37,7 +37,7 @@ def test_equal_answers_leave_as_one_when_the_last_has_come():
     for rank in range(3):
         assert folder.take(100 + rank, CALLER, [answer(100 + rank, rank, 7, b"None")]) == []
     assert folder.is_holding
-    [(source, [frame])] = folder.take(103, CALLER, [answer(103, 3, 7, b"None")])
+    [(source, [frame], _)] = folder.take(103, CALLER, [answer(103, 3, 7, b"None")])
     assert source == OWN
     [message] = frames.open_frames([frame])
     port, [group] = unfold(message.payload)
@@ -73,13 +73,13 @@ def test_nothing_else_is_held_nor_overtakes_what_is(other):
     folder.take(100, CALLER, [answer(100, 0, 7, b"a")])
     held, passed = folder.take(101, CALLER, other)
     assert list(unfolded([held])) == [(100, 7, b"a")]
-    assert passed == (101, other)
+    assert passed == Leaves(101, other)
 
 
 def test_who_has_asked_nobody_gets_all_at_once():
     folder = ReplyFolder(OWN)
     one = [answer(100, 0, 7, b"a")]
-    assert folder.take(100, CALLER, one) == [(100, one)]
+    assert folder.take(100, CALLER, one) == [Leaves(100, one)]
 
 
 def test_casts_whose_answers_never_come_are_forgotten():
@@ -87,7 +87,7 @@ def test_casts_whose_answers_never_come_are_forgotten():
     for port in range(10_000):
         folder.expect(CALLER, port, 2)
     one = [answer(100, 0, 5, b"a")]
-    assert folder.take(100, CALLER, one) == [(100, one)], "an old one: it goes alone"
+    assert folder.take(100, CALLER, one) == [Leaves(100, one)], "an old one: it goes alone"
     assert folder.take(100, CALLER, [answer(100, 0, 9_999, b"a")]) == []
 
 
@@ -133,7 +133,7 @@ def test_half_a_fold_is_refused(cut):
     folder = ReplyFolder(OWN)
     folder.expect(CALLER, 7, 2)
     folder.take(100, CALLER, [answer(100, 0, 7, b"None")])
-    [(_, [frame])] = folder.let_go()[CALLER]
+    [(_, [frame], _)] = folder.let_go()[CALLER]
     [message] = frames.open_frames([frame])
     whole = bytes(message.payload)
     assert unfold(whole)

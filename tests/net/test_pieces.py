@@ -7,32 +7,51 @@ from hypothesis import strategies as st
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Message
 from monarch_nb.errors import ProtocolError
+from monarch_nb.net.hosts.bulk.joiner import Joiner
 from monarch_nb.net.hosts.pieces import (
     BEGINS,
     GOES_ON,
+    PART_BYTES,
     PIECE_BYTES,
     WHOLE,
     WHOLE_BYTES,
-    Joiner,
+    Part,
+    Piece,
     cut,
     read,
+    read_part,
 )
 from monarch_nb.net.hosts.records import BODY_BYTES
 
 sizes = st.integers(0, 9) | st.sampled_from(
-    [WHOLE_BYTES, WHOLE_BYTES + 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES - 1]
+    [
+        *(PART_BYTES - 1, PART_BYTES, WHOLE_BYTES, WHOLE_BYTES + 1),
+        *(PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES - 1),
+    ]
 )
 messages = st.lists(st.tuples(sizes, st.integers(0, 255)), min_size=1, max_size=5)
 
 
-def on_the_link(bodies: list[bytes], source: int = 1) -> list[Message]:
+def on_the_link(bodies: list[bytes], source: int = 1) -> list[Piece]:
     sent = list(cut(source, 7, bodies))
-    assert all(len(piece) < BODY_BYTES - 1000 for piece in sent)
-    return [message for piece in sent for message in read(memoryview(piece))]
+    parts = [each for each in sent if isinstance(each, Part)]
+    assert all(PART_BYTES <= len(each.data) <= BODY_BYTES for each in parts)
+    assert all(len(each) < BODY_BYTES - 1000 for each in sent if not isinstance(each, Part))
+    return sent
 
 
-def received(joiner: Joiner, sent: list[Message]) -> list[list[bytes]]:
-    found = [joiner.take(piece) for piece in sent]
+def taken(joiner: Joiner, piece: Piece):
+    """What comes of a piece at the other end of the link."""
+    if isinstance(piece, Part):
+        part = read_part(memoryview(piece.header))
+        joiner.room(part, part.reply)[:] = piece.data
+        return joiner.filled(part, part.reply)
+    [message] = read(memoryview(piece))
+    return joiner.take(message)
+
+
+def received(joiner: Joiner, sent: list[Piece]) -> list[list[bytes]]:
+    found = [taken(joiner, piece) for piece in sent]
     return [[bytes(memoryview(part)) for part in each] for each in found if each is not None]
 
 
@@ -44,7 +63,8 @@ def test_frames_arrive_as_they_were(message):
 
 def test_what_is_short_is_left_as_it_is():
     bodies = [b"x" * (WHOLE_BYTES // 3)] * 3
-    [piece] = on_the_link(bodies)
+    [sent] = on_the_link(bodies)
+    [piece] = read(memoryview(sent))
     assert piece.tag == WHOLE
     assert [bytes(part) for part in (piece.payload, *piece.buffers)] == bodies
 

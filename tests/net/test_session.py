@@ -1,5 +1,7 @@
 """A session over connections that break anywhere: nothing is lost, doubled or out of order."""
 
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from monarch_nb.core.wire.frames import GATEWAY as GATEWAY_BITS
 from monarch_nb.errors import ProtocolError
 from monarch_nb.net.hosts import handshake
+from monarch_nb.net.hosts.pieces import Part
 from monarch_nb.net.hosts.records import BODY_BYTES, RecordReader, Sealer
 from monarch_nb.net.hosts.session import WINDOW_BYTES, Incoming, Outgoing
 
@@ -127,6 +130,19 @@ def test_a_long_message_holds_up_no_other():
     assert any(b"short" in body for _, body in ends.on_the_way)
 
 
+def test_a_part_has_a_record_of_its_own_and_takes_turns():
+    outgoing = Outgoing()
+    large = memoryview(bytes(BODY_BYTES))
+    outgoing.put((1, 2), [b"begins", Part.of(1, 2, large), b"ends"])
+    outgoing.put((3, 2), [b"short"])
+    bodies = [outgoing.next()[1] for _ in range(3)]
+    assert bodies == [[b"begins", b"short"], Part.of(1, 2, large), [b"ends"]]
+    assert outgoing.next() is None
+    outgoing.begin_again(1)
+    assert outgoing.next() == (2, Part.of(1, 2, large)), "what is in it was kept"
+    assert outgoing.drain(1) == bodies[1:]
+
+
 def test_no_more_is_on_its_way_than_the_window():
     ends = Ends()
     piece = b"x" * (BODY_BYTES // 2)
@@ -158,12 +174,39 @@ def test_what_cannot_be_is_a_protocol_error():
 def test_records_come_whole_however_they_are_cut(bodies, cut):
     sealer, reader = Sealer(KEY), RecordReader(KEY)
     data = b"".join(bytes(sealer.seal(body)) for body in bodies)
-    found = []
-    for at in range(0, len(data), cut):
-        part = data[at : at + cut]
+    assert [bytes(each) for each in fed(reader, data, cut)] == bodies
+
+
+def fed(reader, data, cut):
+    """What a reader makes of data that comes in parts."""
+    while data:
+        part = data[: min(cut, len(reader.room))]
         reader.room[: len(part)] = part
-        found += map(bytes, reader.take(len(part)))
-    assert found == bodies
+        data = data[len(part) :]
+        yield from reader.take(len(part))
+
+
+@given(st.integers(1, BODY_BYTES), st.integers(1 << 12, 1 << 18))
+def test_what_is_behind_a_record_comes_into_the_memory_where_it_shall_be(size, cut):
+    sealer, reader = Sealer(KEY), RecordReader(KEY)
+    behind = os.urandom(1000) * (size // 1000) + b"x" * (size % 1000)
+    data = bytes(sealer.seal(b"head", behind=memoryview(behind))) + bytes(sealer.seal(b"next"))
+    room = memoryview(bytearray(size))
+    bodies = fed(reader, data, cut)
+    assert bytes(next(bodies)) == b"head"
+    reader.open_into(room)
+    next(bodies)
+    assert room == behind
+    assert [bytes(each) for each in bodies] == [b"next"]
+
+
+def test_what_does_not_fit_there_is_refused():
+    sealer, reader = Sealer(KEY), RecordReader(KEY)
+    bodies = fed(reader, bytes(sealer.seal(b"head", behind=memoryview(b"long"))), 1)
+    next(bodies)
+    reader.open_into(memoryview(bytearray(3)))
+    with pytest.raises(ProtocolError):
+        next(bodies)
 
 
 @given(st.binary(min_size=1, max_size=30), st.integers(0, 1000), st.integers(1, 255))

@@ -207,10 +207,13 @@ class FakeJob:
     statuses: ClassVar[list[JobStatus]] = []
     """What it tells, in turn; the last for ever."""
     events: ClassVar[list[str]] = []
+    least: ClassVar[int | None] = None
+    """So many hosts are enough."""
 
     def __init__(self, name: str, wanted: Wanted) -> None:
         self.wanted = wanted
         self.told = 0
+        self.name = name
         self.hosts = {name: wanted.hosts}
 
     def apply(self) -> None:
@@ -218,10 +221,27 @@ class FakeJob:
 
     def status(self) -> JobStatus:
         self.told += 1
+        return self._now()
+
+    def _now(self) -> JobStatus:
         return self.statuses[min(self.told, len(self.statuses)) - 1]
 
     def state(self, cached_path: str | None) -> SimpleNamespace:
         return SimpleNamespace(**self.hosts)
+
+    def has_enough(self) -> bool:
+        return self.least is not None and self._now().joined >= self.least
+
+    def settle(self) -> None:
+        self.events.append("settle")
+        self.hosts[self.name] = self._now().joined
+
+    def scale(self, name: str, hosts: int, places: Iterable[str] = ()) -> int:
+        self.events.append(" ".join([f"scale {hosts}", *places]))
+        return hosts
+
+    def shell_command(self, host: int) -> str:
+        return f"enter host{host}"
 
     def script(self) -> str:
         return f"#SBATCH --nodes={self.wanted.hosts}\n"
@@ -274,6 +294,12 @@ class FakeControl:
     ) -> FakeMesh:
         hosts = getattr(job.state(cached_path=None), name)
         return self.spawn({"hosts": hosts, **sizes}, name, device)
+
+    def resized(self, job: Any, mesh: FakeMesh, hosts: int) -> FakeMesh:
+        return self.spawn({**mesh.sizes, "hosts": hosts}, mesh.name)
+
+    def host_of(self, mesh: FakeMesh, rank: int) -> int:
+        return rank // mesh.sizes["gpus"]
 
     def doctor(self, mesh: FakeMesh | None) -> list[Finding]:
         return self.findings

@@ -54,7 +54,7 @@ class DebugServer:
                 stream, _ = self._listener.accept()
             except OSError:
                 return
-            if _user_of(stream) != self._user:
+            if user_of(stream) != self._user:
                 stream.close()
                 continue
             visit = _Visit(self._service, stream, self._visits)
@@ -62,7 +62,8 @@ class DebugServer:
             visit.begin()
 
 
-def _user_of(stream: socket.socket) -> int:
+def user_of(stream: socket.socket) -> int:
+    """Return the number of the user at the other end, as the kernel knows it."""
     raw = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(raw)[1])
 

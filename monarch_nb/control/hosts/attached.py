@@ -16,6 +16,7 @@ from monarch_nb.config import Config
 from monarch_nb.control.hosts.head import Head, HeadEvents
 from monarch_nb.control.hosts.replacements import HostGroup, Replacements
 from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, Offer
+from monarch_nb.host.lending import Lending
 from monarch_nb.host.versions import difference, versions
 from monarch_nb.net.hosts.gateway import Gateway, GatewayRelay
 from monarch_nb.net.hosts.handshake import Secret
@@ -53,6 +54,7 @@ class AttachedHosts:
         dead: Mapping[int, Exit],
         silent: Container[int],
     ) -> None:
+        self._dead = dead
         self._gateway = Gateway(
             links.run_dir,
             own_host,
@@ -61,6 +63,9 @@ class AttachedHosts:
             on_lost=self._lost,
             on_pulse=on_pulse,
             here={links.process: links.take},
+            fan_out=config.fan_out,
+            lender=Lending(config.shared_bytes, config.shared_threshold_bytes),
+            watch=self._watch,
         )
         links.relay_through(GatewayRelay(self._gateway, links.process))
         self._links = links
@@ -75,7 +80,8 @@ class AttachedHosts:
         self._limits: list[threading.Timer] = []
         self._dialled: dict[int, _Dialled] = {}
         self._explained: dict[int, Explain] = {}
-        self._hostnames: dict[int, str] = {}  # of those that are known by another name
+        self.hostnames: dict[int, str] = {}
+        """By number, of those that were asked for under another name and have come."""
         self._head: Head | None = None
         self._is_over = False
         self._on_lost = on_lost
@@ -147,7 +153,7 @@ class AttachedHosts:
 
     def called(self, host: int) -> str:
         """Return what to call a host of these: where it was asked for, and what it calls itself."""
-        known = self._hostnames.get(host)
+        known = self.hostnames.get(host)
         return self.names[host] if known is None else f"{self.names[host]} ({known})"
 
     def give_up(self, host: int, why: str) -> None:
@@ -161,8 +167,17 @@ class AttachedHosts:
         if (differs := difference(self._versions, offered.versions)) is not None:
             _log.warning("%s: %s", offered.name, differs)
         if offered.name != self.names[host]:
-            self._hostnames[host] = offered.name
+            self.hostnames[host] = offered.name
         self.ready[host]._set_result(True)
+
+    def process_ended(self, ended: Exit) -> None:
+        """Hold nothing for a process of this host, which has ended. Any thread."""
+        self._loop.soon(functools.partial(self._gateway.ended, ended.process))
+
+    def _watch(self, process: int) -> None:
+        # the client is told of all ends; this may have been one of the past
+        if (ended := self._dead.get(process)) is not None:
+            self.process_ended(ended)
 
     # the thread that joins
 

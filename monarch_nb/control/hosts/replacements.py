@@ -41,6 +41,11 @@ class HostGroup:
         spares, self.spares, self.ask_again = self.spares, [], None
         return spares
 
+    def keep_only(self, hosts: Collection[int], spares: Collection[int]) -> None:
+        """Forget the other hosts: nobody takes their place."""
+        self.hosts = [host for host in self.hosts if host in hosts]
+        self.spares = [host for host in self.hosts if host in spares]
+
 
 def check_spares(spares: int, hosts: int) -> None:
     """Raise `ValueError` unless so many of these hosts can be spares."""
@@ -106,6 +111,13 @@ class Replacements:
         hosts = {agent >> HOST_SHIFT for agent in agents}
         ended = [group for group in self._groups if not hosts.isdisjoint(group.hosts)]
         return [wire.agent_id(host) for group in ended for host in group.give_up()]
+
+    def let_go(self, hosts: Collection[int]) -> None:
+        """Forget hosts that are not wanted any more, and who had their places before."""
+        gone = {self._names[host] for host in hosts}
+        for group in self._groups:
+            kept = [host for host in group.hosts if self._names[host] not in gone]
+            group.keep_only(kept, group.spares)
 
     def host_lost(self, host: int, why: str, *, has_joined: bool) -> None:
         """Note the end of a host; that of a spare is told, and is no failure."""

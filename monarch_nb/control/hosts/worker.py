@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 import threading
 from typing import Final
@@ -29,6 +30,7 @@ def main() -> None:
     try:
         worker.wait()
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends; its owner may say so too
         worker.close()
 
 

@@ -13,7 +13,7 @@ import logging
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -58,6 +58,10 @@ class JobState:
 
     def __init__(self, hosts: Mapping[str, HostMesh]) -> None:
         self._hosts = dict(hosts)
+
+    def all_meshes(self) -> dict[str, HostMesh]:
+        """Return all of them, by name."""
+        return dict(self._hosts)
 
     def __getattr__(self, name: str) -> HostMesh:
         found = self.__dict__.get("_hosts", {})
@@ -114,6 +118,48 @@ class JobTrait(ABC):
         Raises `RuntimeError` where there is none.
         """
         raise RuntimeError(f"a {type(self).__name__} has no script")
+
+    def scale(self, name: str, hosts: int, places: Sequence[str] = ()) -> HostMesh:
+        """Have another number of hosts for a mesh; return all of them. Does not wait for new ones.
+
+        More are asked for as the first were. Of fewer, the last are given back: end their ranks
+        before, with `procs.resize(hosts.slice(hosts=slice(2)))`.
+
+        Args:
+            name: of the mesh.
+            hosts: how many it is to have, spares aside.
+            places: names of the new ones, where the engine does not choose them itself.
+
+        Raises:
+            LaunchError: the engine has no more, or refuses.
+            RuntimeError: ranks are on a host that would be given back; or such a job has as many
+                hosts as it has.
+            ValueError: less than one host, or no mesh of this name.
+
+        Example:
+            >>> procs = procs.resize(job.scale("trainers", 6))   # doctest: +SKIP
+        """
+        del name, hosts, places
+        raise RuntimeError(f"a {type(self).__name__} has as many hosts as it has")
+
+    def has_enough(self) -> bool:
+        """Tell whether `settle` will do: fewer hosts than were asked for are enough, and here."""
+        return False
+
+    def settle(self) -> None:
+        """Wait no more: a mesh has the hosts that are here, once they are `min_hosts`.
+
+        Raises `LaunchError` where they are fewer; nothing has changed then.
+        """
+        raise RuntimeError(f"a {type(self).__name__} has all its hosts or none")
+
+    def shell_command(self, host: int) -> str:
+        """Return what opens a shell on a host of this job, in a terminal; `host` is its number.
+
+        Raises `RuntimeError` where nothing does.
+        """
+        del host
+        raise RuntimeError("it is this machine: open a terminal here")
 
     @property
     def active(self) -> bool:

@@ -1,4 +1,5 @@
-"""`KubernetesJob`: hosts that are the pods of a Kubernetes Job, one Job for each mesh.
+"""`KubernetesJob`: hosts that are the pods of a Kubernetes Job, one Job for each mesh; one more for
+those that are asked for later, as Kubernetes before 1.27 lets no Job grow.
 
 Why a Job and not a StatefulSet: a pod whose controller has gone ends and is not started again, the
 index of a host comes from the Job, queues such as Kueue know what it is, and Kubernetes itself
@@ -9,6 +10,7 @@ and goes `_KEEP_S` after its end, with the Secret that it owns.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import re
@@ -16,14 +18,15 @@ import secrets
 import shlex
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from monarch_nb.control.client import Client, client
 from monarch_nb.control.hosts.addresses import WorkerAddress
-from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
+from monarch_nb.control.jobs.job import shut_down
+from monarch_nb.control.jobs.joining import JoiningJob, may_come
 from monarch_nb.control.jobs.pods import (
     NOT_INSTALLED,
     Api,
@@ -37,7 +40,6 @@ from monarch_nb.control.jobs.pods import (
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import last_lines
-from monarch_nb.meshes.proc_mesh import HostMesh, mesh_of_hosts
 from monarch_nb.net import wire
 from monarch_nb.net.hosts.joining import Ticket
 
@@ -67,7 +69,7 @@ class ImageSpec:
     resources: Mapping[str, str | int] | None = None
 
 
-class KubernetesJob(JobTrait):
+class KubernetesJob(JoiningJob):
     """Hosts that are pods in a Kubernetes cluster. They end with this program.
 
     The pods dial this program: run it in the cluster (a notebook in a pod), or where the pods'
@@ -83,6 +85,8 @@ class KubernetesJob(JobTrait):
             listens elsewhere; None: all addresses of this host.
         python_exe: the Python in the image.
         env: environment variables of the hosts, and so of their ranks.
+        min_hosts: so many of each mesh are enough, once the others cannot come or `timeout` is
+            over: `state` waits for that, and its meshes have the hosts that came. None: all.
 
     Raises:
         LaunchError: from `apply`, `state` and `status`, where there is no client of Kubernetes, or
@@ -106,8 +110,9 @@ class KubernetesJob(JobTrait):
         address: str | None = None,
         python_exe: str = "python3",
         env: Mapping[str, str] | None = None,
+        min_hosts: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(min_hosts)
         self._namespace = namespace
         self._timeout = timeout
         self._job_config = kubeconfig or KubeConfig()
@@ -117,7 +122,7 @@ class KubernetesJob(JobTrait):
         self._meshes: dict[str, Json] = {}
         self._token = secrets.token_hex(3)  # names what is made; not a secret
         self._job_running: list[_Running] = []
-        self._job_hosts: dict[str, HostMesh] = {}
+        self._job_later = 0  # Jobs that were made after the first
 
     def add_mesh(
         self,
@@ -128,6 +133,7 @@ class KubernetesJob(JobTrait):
         pod_template: Any = None,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
+        spares: int = 0,
     ) -> None:
         """Add a host mesh of so many pods.
 
@@ -139,6 +145,8 @@ class KubernetesJob(JobTrait):
                 `V1PodTemplateSpec`; its first container is the host.
             labels: of the Job, such as the name of a queue.
             annotations: of the Job.
+            spares: so many more pods, without ranks: they take the place of hosts that are lost
+                when a mesh on them is healed. Without one, another pod is asked for.
 
         Raises `ValueError` for another name, no pod, and not exactly one of image and template.
         """
@@ -149,6 +157,8 @@ class KubernetesJob(JobTrait):
             )
         if num_replicas < 1:
             raise ValueError(f"{name}={num_replicas}: a mesh has at least one host")
+        if spares < 0:
+            raise ValueError(f"spares={spares}: a mesh has none, or some")
         if (image_spec is None) == (pod_template is None):
             raise ValueError(
                 "name the image, image_spec=ImageSpec('registry/image'), or a pod_template. Pods "
@@ -161,26 +171,27 @@ class KubernetesJob(JobTrait):
             "labels": dict(labels or {}),
             "annotations": dict(annotations or {}),
         }
-
-    def can_run(self, spec: JobTrait) -> bool:
-        """Return False: the hosts have ended with the program that had them."""
-        del spec
-        return False
+        self._spares[name] = spares
 
     def status(self) -> JobStatus:
         """Return where the job stands now; `reason` is what Kubernetes says of the pods that are
         not here."""
-        asked = sum(mesh["replicas"] for mesh in self._meshes.values())
         if not self._job_running:
+            asked = sum(map(self._count, self._meshes))
             return JobStatus("k8s", Stage.GONE, 0, asked, reason="it has no hosts; job.apply()")
+        place = functools.partial(
+            JobStatus,
+            "k8s",
+            joined=self._count_here(),
+            hosts=self._asked(),
+            id=", ".join(each.name for each in self._job_running),
+        )
+        if (why := self._why_hopeless()) is not None:
+            return place(stage=Stage.GONE, reason=why)
         found = [each.stand() for each in self._job_running]
         order = [Stage.QUEUED, Stage.JOINING, Stage.UP, Stage.GONE]
-        return JobStatus(
-            "k8s",
-            min((each.stage for each in found), key=order.index),
-            sum(each.joined for each in found),
-            asked,
-            id=", ".join(each.name for each in self._job_running),
+        return place(
+            stage=min((each.stage for each in found), key=order.index),
             reason="\n".join(dict.fromkeys(each.reason for each in found if each.reason)),
         )
 
@@ -193,38 +204,54 @@ class KubernetesJob(JobTrait):
             import yaml
         except ModuleNotFoundError:
             raise LaunchError(NOT_INSTALLED) from None
+        made_later = "(made when the job is applied)"
         parts = [
             part
-            for name in self._meshes
-            for part in (self._secret(name, "(made when the job is applied)"), self._manifest(name))
+            for mesh in self._meshes
+            for part in self._objects(mesh, self._name(mesh), self._count(mesh), made_later)
         ]
         return str(yaml.safe_dump_all(parts, sort_keys=False))
+
+    def shell_command(self, host: int) -> str:
+        [running] = [each for each in self._job_running if host in each.hosts]
+        config = self._job_config.local
+        reached = [] if config is None else ["--kubeconfig", str(config)]
+        pod = running.pod_of(host)
+        return shlex.join(
+            ["kubectl", *reached, "exec", "-it", "-n", self._namespace, pod, "--", "sh"]
+        )
 
     def _name(self, mesh: str) -> str:
         return f"monarch-{mesh}-{self._token}"
 
-    def _metadata(self, mesh: str) -> Json:
+    def _count(self, mesh: str) -> int:
+        count: int = self._meshes[mesh]["replicas"] + self._spares.get(mesh, 0)
+        return count
+
+    def _objects(self, mesh: str, name: str, count: int, ticket: str) -> tuple[Json, Json]:
+        # a Secret, and the Job whose pods mount it
+        return self._secret(mesh, name, ticket), self._manifest(mesh, name, count)
+
+    def _metadata(self, mesh: str, name: str) -> Json:
         wanted = self._meshes[mesh]
         own = {"app.kubernetes.io/managed-by": "monarch_nb", "monarch-nb/mesh": mesh}
         about = {"labels": {**own, **wanted["labels"]}, "annotations": wanted["annotations"]}
         said = {key: value for key, value in about.items() if value}
-        return {"name": self._name(mesh), "namespace": self._namespace, **said}
+        return {"name": name, "namespace": self._namespace, **said}
 
-    def _secret(self, mesh: str, ticket: str) -> Json:
+    def _secret(self, mesh: str, name: str, ticket: str) -> Json:
         return {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": self._metadata(mesh),
+            "metadata": self._metadata(mesh, name),
             "stringData": {"ticket": ticket},
         }
 
-    def _manifest(self, mesh: str) -> Json:
-        wanted = self._meshes[mesh]
-        count = wanted["replicas"]
+    def _manifest(self, mesh: str, name: str, count: int) -> Json:
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": self._metadata(mesh),
+            "metadata": self._metadata(mesh, name),
             "spec": {
                 "completions": count,
                 "parallelism": count,
@@ -233,7 +260,7 @@ class KubernetesJob(JobTrait):
                 "backoffLimit": count,  # where the former is not known
                 "activeDeadlineSeconds": _LEASE_S,
                 "ttlSecondsAfterFinished": _KEEP_S,
-                "template": pod_of(wanted, self._name(mesh), self._python),
+                "template": pod_of(self._meshes[mesh], name, self._python),
             },
         }
 
@@ -242,36 +269,71 @@ class KubernetesJob(JobTrait):
             raise RuntimeError("a KubernetesJob cannot run a client script; a LocalJob can")
         if not self._meshes:
             raise ValueError("this job has no hosts: job.add_mesh('trainers', 2, image_spec=...)")
-        api = Api(self._job_config, self._namespace)
-        controller = client()
         try:
             for mesh in self._meshes:
-                self._start(mesh, api, controller)
+                self._furnish(mesh, self._start(mesh, self._name(mesh), self._count(mesh)))
         except BaseException:
             self._kill()
             raise
-        controller.at_close.append(self._delete)
+        client().at_close.append(self._delete)
 
-    def _start(self, mesh: str, api: Api, controller: Client) -> None:
-        count, name = self._meshes[mesh]["replicas"], self._name(mesh)
-        names = [f"{name}-{index}" for index in range(count)]
-        hosts, ticket = controller.await_hosts(names, _bind(self._address))
+    def _start(self, mesh: str, name: str, count: int) -> list[int]:
+        running, objects = self._expect(mesh, name, [f"{name}-{index}" for index in range(count)])
+        try:
+            running.start(*objects)
+        except BaseException:
+            running.give_up(_ENDED)
+            running.delete()
+            self._job_running.remove(running)
+            raise
+        return running.hosts
+
+    def _expect(
+        self, mesh: str, name: str, places: Sequence[str]
+    ) -> tuple[_Running, tuple[Json, Json]]:
+        controller = client()
+        api = Api(self._job_config, self._namespace)
+        hosts, ticket = controller.await_hosts(places, _bind(self._address))
         running = _Running(api, name, controller, hosts, self._timeout)
         self._job_running.append(running)
         line = _for_pods(ticket, self._address)._replace(env=self._env).to_line().decode()
-        running.start(self._secret(mesh, line), self._manifest(mesh))
-        self._job_hosts[mesh] = mesh_of_hosts([wire.agent_id(host) for host in hosts])
+        return running, self._objects(mesh, name, len(hosts), line)
 
-    def _state(self) -> JobState:
-        return JobState(self._job_hosts)
+    def _ask_again(self, lost: int) -> int:
+        # one more pod, in a Job of its own
+        [mesh] = [name for name, each in self._job_meshes.items() if each.has_known(lost)]
+        place = client().host_words(wire.agent_id(lost))
+        running, objects = self._expect(mesh, self._next_name(mesh), [place])
+        try:
+            running.start(*objects)
+        except LaunchError as error:
+            running.give_up(str(error))
+            running.delete()
+        return running.hosts[0]
+
+    def _ask_more(self, name: str, count: int, places: Sequence[str]) -> list[int]:
+        if places:
+            raise LaunchError("Kubernetes chooses its nodes itself: scale without names of hosts")
+        return self._start(name, self._next_name(name), count)
+
+    def _next_name(self, mesh: str) -> str:
+        self._job_later += 1
+        return f"{self._name(mesh)}-{self._job_later}"
+
+    def _let_go(self, hosts: Sequence[int]) -> None:
+        for each in list(self._job_running):
+            if each.let_go(hosts):
+                each.delete()
+                self._job_running.remove(each)
 
     def _kill(self) -> None:
         for each in self._job_running:
             each.give_up(_ENDED)
-        shut_down(self._job_hosts.values(), time.monotonic() + _END_S)
+        meshes = [each.mesh for each in self._job_meshes.values()]
+        shut_down(meshes, time.monotonic() + _END_S)
         self._delete()
         self._job_running.clear()
-        self._job_hosts.clear()
+        self._job_meshes.clear()
         self._token = secrets.token_hex(3)  # the old ones may take their time to go
 
     def _delete(self) -> None:
@@ -287,7 +349,7 @@ class KubernetesJob(JobTrait):
         path = fields.pop("kubeconfig")
         super()._load_fields(fields)
         self._job_config = KubeConfig() if path is None else KubeConfig.from_path(path)
-        self._job_running, self._job_hosts = [], {}
+        self._job_running, self._job_later = [], 0
 
 
 def pod_of(wanted: Json, secret: str, python: str) -> Json:
@@ -336,7 +398,8 @@ class _Running:
         self.name = name
         self._api = api
         self._controller = controller
-        self._hosts = hosts
+        self.hosts = list(hosts)
+        self._wanted = set(hosts)
         self._timeout_s = timeout_s
         self._began = time.monotonic()
         self._renewed = self._began
@@ -360,8 +423,22 @@ class _Running:
 
     def give_up(self, why: str) -> None:
         self._over.set()
-        for host in self._hosts:
+        for host in self.hosts:
             self._controller.give_up_host(host, why)
+
+    def pod_of(self, host: int) -> str:
+        """Ask for the name of the pod that a host is. Raises `LaunchError` where there is none."""
+        place = self.hosts.index(host)
+        names = [pod["metadata"]["name"] for pod in self._look().pods if place_of(pod) == place]
+        if not names:
+            raise LaunchError(f"{self.name}-{place} has no pod any more")
+        return str(names[-1])
+
+    def let_go(self, hosts: Collection[int]) -> bool:
+        """Want these hosts no more; whether none is wanted now. A pod that has ended has given its
+        node back."""
+        self._wanted.difference_update(hosts)
+        return not self._wanted
 
     def delete(self) -> None:
         """Delete all that was made. Harmless when repeated; what cannot be is said."""
@@ -377,12 +454,13 @@ class _Running:
 
     def stand(self) -> _Stand:
         """Ask Kubernetes where this stands."""
-        seen, joined = self._look(), self._controller.hosts_here(self._hosts)
-        count = len(self._hosts)
+        seen, joined = self._look(), self._controller.hosts_here(self.hosts)
         ended = self._ends(seen.ended)
         if seen.why_over is not None:
             return _Stand(Stage.GONE, joined, "\n".join(filter(None, [seen.why_over, ended])))
-        if joined + len(seen.ended) >= count:
+        if not may_come(self._controller, self.hosts) or joined + len(seen.ended) >= len(
+            self.hosts
+        ):
             return _Stand(Stage.UP if joined else Stage.GONE, joined, ended)
         if joined or seen.running:
             return _Stand(Stage.JOINING, joined, self._why_joining(seen, joined))
@@ -405,7 +483,7 @@ class _Running:
     def _run(self) -> None:
         while not self._over.wait(_LOOK_S):
             try:
-                if self._controller.hosts_here(self._hosts) == len(self._hosts):
+                if not may_come(self._controller, self.hosts):
                     self._renew(None)
                     return
                 self._renew_in_time()
@@ -426,10 +504,12 @@ class _Running:
         for pod in seen.ended:
             if (place := place_of(pod)) is not None and place not in self._told:
                 self._told.add(place)
-                self._controller.give_up_host(self._hosts[place], self._words(pod))
+                self._controller.give_up_host(self.hosts[place], self._words(pod))
         waited_s = time.monotonic() - self._began
         if self._timeout_s is not None and waited_s > self._timeout_s:
-            self.give_up(f"not within {self._timeout_s:g} s: {seen.why_waiting}")
+            for host in self.hosts:  # and those that are here may be enough
+                why = f"not within {self._timeout_s:g} s: {seen.why_waiting}"
+                self._controller.give_up_host(host, why)
         if seen.why_over is not None:
             self.give_up(seen.why_over)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from monarch_nb.control.client import client
 from monarch_nb.control.hosts.attach import attach_to_workers
 from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
+from monarch_nb.control.jobs.joining import check_scale, end_hosts
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.control.jobs.workers import COMMAND, Starting, Worker, end, let_stay
-from monarch_nb.meshes.proc_mesh import HostMesh
+from monarch_nb.meshes.proc_mesh import HostMesh, mesh_of_hosts
 
 _END_S: Final = 6.0  # a host ends its ranks within 5
 _CLOSE_S: Final = 3.0  # for one that was not asked, or did not: it kills them
@@ -67,7 +69,7 @@ class ProcessJob(JobTrait):
     def status(self) -> JobStatus:
         """Return where the job stands now: how many of its processes are alive."""
         alive = sum(each.is_alive() for each in self._all_workers())
-        count = sum(self._meshes.values())
+        count = len(self._all_workers()) or sum(self._meshes.values())
         if not alive:
             why = "its hosts have ended" if self._workers else "it has no hosts; job.apply()"
             return JobStatus("processes", Stage.GONE, 0, count, reason=why)
@@ -87,16 +89,41 @@ class ProcessJob(JobTrait):
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
             raise RuntimeError("a ProcessJob cannot run a client script; a LocalJob can")
-        names = [name for name, count in self._meshes.items() for _ in range(count + self._spares)]
-        starting = [Starting(self._env) for _ in names]
         try:
-            for name, each in zip(names, starting, strict=True):
-                self._workers.setdefault(name, []).append(each.started())
+            for name, count in self._meshes.items():
+                self._workers[name] = self._start(count + self._spares)
+        except BaseException:
+            end(self._all_workers(), time.monotonic())
+            self._workers.clear()
+            raise
+
+    def _start(self, count: int) -> list[Worker]:
+        starting = [Starting(self._env) for _ in range(count)]
+        try:
+            return [each.started() for each in starting]
         except BaseException:
             for each in starting:
                 each.stop()
-            self._workers.clear()
             raise
+
+    def scale(self, name: str, hosts: int, places: Sequence[str] = ()) -> HostMesh:
+        del places  # all are this machine
+        check_scale(name, hosts, self._job_attached)
+        mesh = self._job_attached[name]
+        if hosts > len(mesh):
+            more = self._start(hosts - len(mesh))
+            self._workers[name] += more
+            attached = attach_to_workers(workers=[each.address for each in more], name=name)
+            self._job_attached[name] = mesh_of_hosts([*mesh._agents, *attached._agents])
+        elif hosts < len(mesh):
+            agents = mesh._agents
+            end_hosts(client(), mesh, hosts)
+            gone = {client().host_words(agent) for agent in agents[hosts:]}
+            doomed = [each for each in self._workers[name] if each.address in gone]
+            self._workers[name] = [each for each in self._workers[name] if each not in doomed]
+            end(doomed, time.monotonic() + _CLOSE_S)
+            self._job_attached[name] = mesh_of_hosts(agents[:hosts])
+        return self._job_attached[name]
 
     def _state(self) -> JobState:
         if not self._are_alive():

@@ -10,26 +10,28 @@ import concurrent.futures
 import contextlib
 import functools
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future as Answer
 from typing import Any, Final
 
 from monarch_nb.control.client import Client, client
-from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
+from monarch_nb.control.jobs.job import shut_down
+from monarch_nb.control.jobs.joining import JoiningJob, may_come
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import last_lines, read_last, with_us
-from monarch_nb.meshes.proc_mesh import HostMesh, mesh_of_hosts
 from monarch_nb.net import wire
 
 _END_S: Final = 6.0
 _REACH_S: Final = 10.0
+_GROUP: Final = "monarch_nb"
 _ENDED: Final = "the job was ended"
 _NOT_INSTALLED: Final = "the client of Ray is not installed here. Type: pip install monarch_nb[ray]"
 _NO_CLUSTER: Final = (
@@ -38,7 +40,7 @@ _NO_CLUSTER: Final = (
 )
 
 
-class RayJob(JobTrait):
+class RayJob(JoiningJob):
     """Hosts from a Ray cluster that is running. They end with this program.
 
     All hosts of a job are one placement group: they come together or wait together, each on a node
@@ -54,6 +56,10 @@ class RayJob(JobTrait):
         address: of the cluster; None: the one this program is connected to, else `RAY_ADDRESS`.
         runtime_env: Ray's, for the hosts.
         env: environment variables of the hosts, and so of their ranks.
+        spares: so many more hosts of each mesh, without ranks: they take the place of hosts that
+            are lost when a mesh on them is healed. Without one, the bundle gets a new host.
+        min_hosts: so many of each mesh are enough, once the others cannot come: `state` waits for
+            that, and its meshes have the hosts that came. None: all have to come.
 
     Raises:
         ValueError: for a mesh without hosts, and hosts that want nothing.
@@ -76,8 +82,11 @@ class RayJob(JobTrait):
         address: str | None = None,
         runtime_env: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
+        spares: int = 0,
+        min_hosts: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(min_hosts)
+        check_count("spares", spares)
         for name, count in meshes.items():
             if count < 1:
                 raise ValueError(f"{name}={count}: a mesh has at least one host")
@@ -91,76 +100,117 @@ class RayJob(JobTrait):
         self._address = address
         self._runtime_env = dict(runtime_env or {})
         self._env = dict(env or {})
-        self._job_placed: _Placed | None = None
-        self._job_hosts: dict[str, HostMesh] = {}
-
-    def can_run(self, spec: JobTrait) -> bool:
-        """Return False: the hosts have ended with the program that had them."""
-        del spec
-        return False
+        self._spares = dict.fromkeys(self._meshes, spares)
+        self._job_placed: list[_Placed] = []
 
     def status(self) -> JobStatus:
         """Return where the job stands now. `reason` tells what the cluster lacks while it waits,
         and how hosts have ended."""
-        asked = sum(self._meshes.values())
-        placed = self._job_placed
-        if placed is None:
+        asked = sum(self._counts().values())
+        if not self._job_placed:
             return JobStatus("ray", Stage.GONE, 0, asked, reason="it has no hosts; job.apply()")
-        joined = placed.controller.hosts_here(placed.hosts)
-        stage, reason = placed.stage(joined, self._wanted)
-        return JobStatus("ray", stage, joined, asked, id=placed.id, reason=reason)
+        place = functools.partial(
+            JobStatus,
+            "ray",
+            joined=self._count_here(),
+            hosts=self._asked(),
+            id=", ".join(each.id for each in self._job_placed),
+        )
+        if (why := self._why_hopeless()) is not None:
+            return place(stage=Stage.GONE, reason=why)
+        found = [each.stage(self._wanted) for each in self._job_placed]
+        order = [Stage.QUEUED, Stage.JOINING, Stage.UP, Stage.GONE]
+        stage = min((stage for stage, _ in found), key=order.index)
+        return place(stage=stage, reason="\n".join(dict.fromkeys(why for _, why in found if why)))
 
     def script(self) -> str:
         """Return the placement group that Ray is asked for, as Python has it."""
-        names = ", ".join(self._names())
-        bundles = f"[{self._wanted}] * {sum(self._meshes.values())}"
+        names = [name for some in self._names().values() for name in some]
+        bundles = f"[{self._wanted}] * {len(names)}"
         return (
-            f"# {names}: one actor on each bundle runs python -m monarch_nb.host.join\n"
+            f"# {', '.join(names)}: one actor on each bundle runs python -m monarch_nb.host.join\n"
             f"# (SPREAD where the cluster has fewer nodes than hosts)\n"
-            f'placement_group({bundles}, strategy="STRICT_SPREAD", name="monarch_nb")\n'
+            f'placement_group({bundles}, strategy="STRICT_SPREAD", name="{_GROUP}-...")\n'
         )
 
-    def _names(self) -> Iterator[str]:
-        for name, count in self._meshes.items():
-            yield from (f"{name}[{index}]" for index in range(count))
+    def shell_command(self, host: int) -> str:
+        name = self._controller.host_name(host)
+        raise RuntimeError(f"Ray opens no shell; its node is {name}")
+
+    def _counts(self) -> dict[str, int]:
+        return {name: count + self._spares.get(name, 0) for name, count in self._meshes.items()}
+
+    def _names(self) -> dict[str, list[str]]:
+        return {
+            name: [f"{name}[{index}]" for index in range(count)]
+            for name, count in self._counts().items()
+        }
 
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
             raise RuntimeError("a RayJob cannot run a client script; a LocalJob can")
         if not self._meshes:
             raise ValueError("this job has no hosts: RayJob({'trainers': 2})")
+        names = self._names()
+        try:
+            hosts = self._place([name for some in names.values() for name in some])
+        except BaseException:
+            self._kill()
+            raise
+        for mesh, some in names.items():
+            self._furnish(mesh, hosts[: len(some)])
+            hosts = hosts[len(some) :]
+
+    def _place(self, names: Sequence[str]) -> list[int]:
+        # one more placement group
         ray = _connected(self._address)
         controller = client()
-        hosts, ticket = controller.await_hosts(list(self._names()))
-        line = ticket._replace(env=self._env).to_line()
+        hosts, ticket = controller.await_hosts(names)
         try:
-            self._job_placed = _Placed(ray, controller, hosts, self._wanted)
-            self._job_placed.start(line, self._runtime_env)
+            placed = _Placed(ray, controller, self._wanted, len(hosts))
+            self._job_placed.append(placed)
+            placed.start(hosts, ticket._replace(env=self._env).to_line(), self._runtime_env)
         except Exception as error:
             for host in hosts:
                 controller.give_up_host(host, _ENDED)
-            self._kill()
             raise LaunchError(f"Ray does not take the job: {_last(error)}") from error
-        controller.at_close.append(self._job_placed.remove)
-        for name, count in self._meshes.items():
-            some, hosts = hosts[:count], hosts[count:]
-            self._job_hosts[name] = mesh_of_hosts([wire.agent_id(host) for host in some])
+        controller.at_close.append(placed.remove)
+        return hosts
 
-    def _state(self) -> JobState:
-        return JobState(self._job_hosts)
+    def _ask_again(self, lost: int) -> int:
+        controller = client()
+        [host], ticket = controller.await_hosts([controller.host_words(wire.agent_id(lost))])
+        [placed] = [each for each in self._job_placed if lost in each.hosts]
+        try:
+            placed.seat_again(lost, host, ticket._replace(env=self._env).to_line())
+        except Exception as error:  # noqa: BLE001  of Ray's; the heal goes on without it
+            controller.give_up_host(host, f"Ray does not start it again: {_last(error)}")
+        return host
+
+    def _ask_more(self, name: str, count: int, places: Sequence[str]) -> list[int]:
+        if places:
+            raise LaunchError("Ray chooses its nodes itself: scale without names of hosts")
+        return self._place([f"{name}[{index}]" for index in self._new_places(name, count)])
+
+    def _let_go(self, hosts: Sequence[int]) -> None:
+        for placed in list(self._job_placed):
+            if placed.let_go(hosts):
+                placed.remove()
+                self._job_placed.remove(placed)
 
     def _kill(self) -> None:
-        placed, self._job_placed = self._job_placed, None
-        if placed is not None:
-            deadline = time.monotonic() + _END_S
-            placed.give_up(_ENDED)
-            shut_down(self._job_hosts.values(), deadline)
-            placed.end(deadline)
-        self._job_hosts.clear()
+        placed, self._job_placed = self._job_placed, []
+        deadline = time.monotonic() + _END_S
+        for each in placed:
+            each.give_up(_ENDED)
+        shut_down((each.mesh for each in self._job_meshes.values()), deadline)
+        for each in placed:
+            each.end(deadline)
+        self._job_meshes.clear()
 
     def _load_fields(self, fields: dict[str, Any]) -> None:
         super()._load_fields(fields)
-        self._job_placed, self._job_hosts = None, {}
+        self._job_placed = []
 
 
 class Seat:
@@ -189,43 +239,80 @@ class Seat:
 
 
 class _Placed:
-    """The placement group of a job, its actors, and what has become of them."""
+    """One placement group of a job, its actors by the hosts that they start, and what has become
+    of them."""
 
     def __init__(
-        self, ray: Any, controller: Client, hosts: Sequence[int], wanted: Mapping[str, float]
+        self, ray: Any, controller: Client, wanted: Mapping[str, float], count: int
     ) -> None:
         self._ray = ray
-        self.controller = controller
-        self.hosts = hosts
+        self._controller = controller
+        self._bundles: dict[int, int] = {}  # by host
         self._ended: dict[int, str] = {}
-        self._actors: list[Any] = []
-        self._answers: list[Answer[str]] = []
+        self._actors: dict[int, Any] = {}
+        self._answers: dict[int, Answer[str]] = {}
+        self._runtime_env: Mapping[str, Any] = {}
         nodes = [node for node in ray.nodes() if node["Alive"]]
-        strategy = "STRICT_SPREAD" if len(nodes) >= len(hosts) else "SPREAD"
-        bundles = [dict(wanted) for _ in hosts]
-        self._group = ray.util.placement_group(bundles, strategy=strategy, name="monarch_nb")
+        strategy = "STRICT_SPREAD" if len(nodes) >= count else "SPREAD"
+        bundles = [dict(wanted) for _ in range(count)]
+        name = f"{_GROUP}-{secrets.token_hex(4)}"  # Ray wants another one for each
+        self._group = ray.util.placement_group(bundles, strategy=strategy, name=name)
 
     @property
     def id(self) -> str:
         return str(self._group.id.hex())
 
-    def start(self, ticket: bytes, runtime_env: Mapping[str, Any]) -> None:
+    @property
+    def hosts(self) -> list[int]:
+        return list(self._bundles)
+
+    def start(self, hosts: Sequence[int], ticket: bytes, runtime_env: Mapping[str, Any]) -> None:
         """Have an actor on each bundle, as soon as there is one."""
+        self._runtime_env = runtime_env
+        for index, host in enumerate(hosts):
+            self._seat(host, index, ticket, index)
+
+    def seat_again(self, lost: int, host: int, ticket: bytes) -> None:
+        """Have another host on the bundle of a lost one, wherever Ray has that now."""
+        bundle = self._leave(lost)
+        self._seat(host, bundle, ticket, 0)
+
+    def let_go(self, hosts: Collection[int]) -> bool:
+        """End the actors of these hosts, which are ending; whether the group is of no use any more.
+        Ray keeps its bundles together: one alone cannot be given back."""
+        gone = [host for host in self._bundles if host in hosts]
+        concurrent.futures.wait([self._answers[host] for host in gone], _END_S)
+        for host in gone:
+            self._leave(host)
+        return not self._bundles
+
+    def _leave(self, host: int) -> int:
+        actor = self._actors.pop(host)
+        with contextlib.suppress(Exception):  # it has ended, in any way
+            self._ray.kill(actor)
+        self._ended.pop(host, None)
+        self._answers.pop(host, None)
+        return self._bundles.pop(host)
+
+    def _seat(self, host: int, bundle: int, ticket: bytes, index: int) -> None:
         placed = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
-        kind = self._ray.remote(Seat)
-        for index, host in enumerate(self.hosts):
-            wanted = dict(self._group.bundle_specs[index])
-            actor = kind.options(
+        wanted = dict(self._group.bundle_specs[bundle])
+        self._bundles[host] = bundle
+        actor = (
+            self._ray.remote(Seat)
+            .options(
                 num_cpus=wanted.pop("CPU", 0),
                 num_gpus=wanted.pop("GPU", 0),
                 resources=wanted,
-                runtime_env=dict(runtime_env),
-                scheduling_strategy=placed(self._group, placement_group_bundle_index=index),
-            ).remote()
-            self._actors.append(actor)  # Ray ends those that nobody holds
-            answer = actor.run.remote(index, ticket).future()
-            answer.add_done_callback(functools.partial(self._over, host))
-            self._answers.append(answer)
+                runtime_env=dict(self._runtime_env),
+                scheduling_strategy=placed(self._group, placement_group_bundle_index=bundle),
+            )
+            .remote()
+        )
+        self._actors[host] = actor  # Ray ends those that nobody holds
+        answer = actor.run.remote(index, ticket).future()
+        self._answers[host] = answer
+        answer.add_done_callback(functools.partial(self._over, host))
 
     def _over(self, host: int, answer: Answer[str]) -> None:
         # a thread of Ray's
@@ -233,17 +320,20 @@ class _Placed:
         why = answer.result() if error is None else _last(error)
         if "No module named 'monarch_nb" in why:
             why += "\nInstall monarch_nb on the nodes, or name it: RayJob(runtime_env={'pip': ...})"
-        self._ended[host] = why
-        self.controller.give_up_host(host, why)
+        if host in self._bundles:
+            self._ended[host] = why
+        self._controller.give_up_host(host, why)
 
     def give_up(self, why: str) -> None:
         for host in self.hosts:
-            self.controller.give_up_host(host, why)
+            self._controller.give_up_host(host, why)
 
     def end(self, deadline: float) -> None:
         """Wait for the end of hosts that are ending, until then of `time.monotonic()`; remove."""
         if self._record()["state"] == "CREATED":
-            concurrent.futures.wait(self._answers, max(0.0, deadline - time.monotonic()))
+            concurrent.futures.wait(
+                list(self._answers.values()), max(0.0, deadline - time.monotonic())
+            )
         self.remove()
 
     def remove(self) -> None:
@@ -258,8 +348,8 @@ class _Placed:
         found: Mapping[str, Any] = self._ray.util.placement_group_table(self._group)
         return found
 
-    def stage(self, joined: int, wanted: Mapping[str, float]) -> tuple[Stage, str]:
-        """Return where this stands while so many hosts are here, and why it is not further."""
+    def stage(self, wanted: Mapping[str, float]) -> tuple[Stage, str]:
+        """Return where this stands, and why it is not further."""
         record = self._record()
         if record["state"] == "REMOVED":
             return (
@@ -267,14 +357,20 @@ class _Placed:
                 "its placement group was removed, or the connection to Ray was closed",
             )
         ended = "\n".join(dict.fromkeys(self._ended.values()))
-        if len(self._ended) == len(self.hosts):
+        if len(self._ended) == len(self._bundles):
             return Stage.GONE, ended
-        if record["state"] != "CREATED" and not joined:
+        coming = may_come(self._controller, self._bundles)
+        if record["state"] == "PENDING" and len(coming) == len(self._bundles):
             nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             free = self._ray.available_resources()
-            return Stage.QUEUED, why_queued(wanted, len(self.hosts), nodes, free)
-        is_whole = joined + len(self._ended) >= len(self.hosts)
-        return (Stage.UP if is_whole else Stage.JOINING), ended
+            return Stage.QUEUED, why_queued(wanted, len(self._bundles), nodes, free)
+        return (Stage.JOINING if coming else Stage.UP), ended
+
+
+def check_count(what: str, count: int) -> None:
+    """Raise `ValueError` for less than none."""
+    if count < 0:
+        raise ValueError(f"{what}={count}: a mesh has none, or some")
 
 
 def why_queued(

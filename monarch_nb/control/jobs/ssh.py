@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from monarch_nb.control.client import Client, client
-from monarch_nb.control.hosts.replacements import HostGroup, check_spares
-from monarch_nb.control.jobs.job import JobState, JobTrait, shut_down
+from monarch_nb.control.hosts.replacements import check_spares
+from monarch_nb.control.jobs.job import shut_down
+from monarch_nb.control.jobs.joining import JoiningJob
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import read_last
-from monarch_nb.meshes.proc_mesh import HostMesh, mesh_of_hosts
-from monarch_nb.net import wire
 from monarch_nb.net.hosts.joining import Ticket
 
 _END_S: Final = 6.0
@@ -31,7 +30,7 @@ _SSH_FAILED: Final = 255
 _OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=no")
 
 
-class SSHJob(JobTrait):
+class SSHJob(JoiningJob):
     """Hosts to which the user may log in by ssh. They end with this program.
 
     `ssh` starts one program on each, which dials this one: directly where the network allows it,
@@ -44,6 +43,8 @@ class SSHJob(JobTrait):
         ssh_args: more options of ssh.
         monarch_port: accepted, as Monarch's programs give it; here hosts dial this program.
         env: environment variables of the hosts, and so of their ranks.
+        min_hosts: so many of each mesh are enough, once the others cannot come: `state` waits for
+            that, and its meshes have the hosts that came. None: all have to come.
 
     Raises:
         LaunchError: from `apply` and `state`, where there is no ssh here.
@@ -60,16 +61,17 @@ class SSHJob(JobTrait):
         ssh_args: Sequence[str] = (),
         monarch_port: int | None = None,
         env: Mapping[str, str] | None = None,
+        *,
+        min_hosts: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(min_hosts)
         del monarch_port
         self._python = python_exe
         self._ssh_args = list(ssh_args)
         self._env = dict(env or {})
         self._meshes: dict[str, list[str]] = {}
-        self._spares: dict[str, int] = {}
         self._job_logins: dict[int, _Login] = {}
-        self._job_hosts: dict[str, HostMesh] = {}
+        self._job_free: list[str] = []  # that were let go
 
     def add_mesh(self, name: str, hosts: Sequence[str], spares: int = 0) -> None:
         """Add a host mesh: the names of its hosts as ssh knows them.
@@ -88,36 +90,27 @@ class SSHJob(JobTrait):
         """
         if not hosts:
             raise ValueError(f"mesh {name!r} has no host")
-        for host in hosts:
-            if not host or host.startswith("-"):
-                raise ValueError(f"{host!r} is no name of a host")
+        check_names(hosts)
         check_spares(spares, len(hosts))
         self._meshes[name] = list(hosts)
         self._spares[name] = spares
 
-    def can_run(self, spec: JobTrait) -> bool:
-        """Return False: the hosts have ended with the program that had them."""
-        del spec
-        return False
-
     def status(self) -> JobStatus:
         """Return where the job stands now. `reason` tells which hosts are missing, or how the
         first one that did not come has failed."""
-        count = sum(map(len, self._meshes.values()))
         if not self._job_logins:
+            count = sum(map(len, self._meshes.values()))
             return JobStatus("ssh", Stage.GONE, 0, count, reason="it has no hosts; job.apply()")
-        logins = list(self._job_logins.values())
-        joined = client().hosts_here(list(self._job_logins))
-        missing = [each.at for each in logins if not each.ready.done()]
-        failed = [why for each in logins if (why := each.why_failed) is not None]
-        if failed:
-            return JobStatus("ssh", Stage.GONE, joined, count, reason=failed[0])
-        if missing:
-            reason = f"waiting for {', '.join(missing)}"
-            return JobStatus("ssh", Stage.JOINING, joined, count, reason=reason)
-        lost = count - joined
-        reason = f"{lost} of its hosts have been lost" if lost else ""
-        return JobStatus("ssh", Stage.UP, joined, count, reason=reason)
+        logins = [self._job_logins[host] for host in self._hosts() if host in self._job_logins]
+        place = functools.partial(JobStatus, "ssh", joined=self._count_here(), hosts=self._asked())
+        if (why := self._why_hopeless()) is not None:
+            return place(stage=Stage.GONE, reason=why)
+        if missing := [each.at for each in logins if not each.ready.done()]:
+            return place(stage=Stage.JOINING, reason=f"waiting for {', '.join(missing)}")
+        failed = [why for host in self._hosts() if (why := self._why_not_here(host)) is not None]
+        lost = len(self._hosts()) - self._count_here()
+        words = f"{lost} of its hosts have been lost" if lost else ""
+        return place(stage=Stage.UP, reason=failed[0] if failed else words)
 
     def script(self) -> str:
         """Return the command that is run for each host; before that, with PORT for ports."""
@@ -131,6 +124,9 @@ class SSHJob(JobTrait):
             ["# what lets a host join comes by standard input\n", *(f"{one}\n" for one in lines)]
         )
 
+    def shell_command(self, host: int) -> str:
+        return shlex.join(["ssh", *self._ssh_args, self._job_logins[host].at])
+
     def _command(self, program: str, at: str, index: int, tunnel: str) -> list[str]:
         join = [self._python, "-P", "-m", "monarch_nb.host.join", "--index", str(index)]
         return [program, *_OPTIONS, "-R", tunnel, *self._ssh_args, at, shlex.join(join)]
@@ -140,24 +136,17 @@ class SSHJob(JobTrait):
             raise RuntimeError("an SSHJob cannot run a client script; a LocalJob can")
         if not self._meshes:
             raise ValueError("this job has no hosts: job.add_mesh('trainers', ['node1', 'node2'])")
-        program = shutil.which("ssh")
-        if program is None:
-            raise LaunchError("there is no ssh here: install the OpenSSH client")
         try:
             for name, names in self._meshes.items():
-                self._job_hosts[name] = self._hosts_of(program, names, self._spares.get(name, 0))
+                self._furnish(name, self._log_in(names))
         except BaseException:  # the stop button too
             self._kill()
             raise
 
-    def _hosts_of(self, program: str, names: Sequence[str], spares: int) -> HostMesh:
-        hosts = self._log_in(program, names)
-        used = hosts[: len(hosts) - spares]
-        again = functools.partial(self._log_in_again, program)
-        client().replace_from(HostGroup(list(hosts), hosts[len(used) :], again))
-        return mesh_of_hosts([wire.agent_id(host) for host in used])
-
-    def _log_in(self, program: str, names: Sequence[str]) -> list[int]:
+    def _log_in(self, names: Sequence[str]) -> list[int]:
+        program = shutil.which("ssh")
+        if program is None:
+            raise LaunchError("there is no ssh here: install the OpenSSH client")
         controller = client()
         hosts, ticket = controller.await_hosts(names)
         for index, (host, at) in enumerate(zip(hosts, names, strict=True)):
@@ -170,29 +159,53 @@ class SSHJob(JobTrait):
             self._job_logins[host] = login
         return hosts
 
-    def _log_in_again(self, program: str, lost: int) -> int:
+    def _ask_again(self, lost: int) -> int:
         old = self._job_logins.pop(lost)
         old.end(0.0)  # over a connection that may be dead without knowing
-        [host] = self._log_in(program, [old.at])
+        [host] = self._log_in([old.at])
         return host
 
-    def _state(self) -> JobState:
-        return JobState(self._job_hosts)
+    def _ask_more(self, name: str, count: int, places: Sequence[str]) -> list[int]:
+        names = list(places or self._job_free[:count])
+        if len(names) != count:
+            free = ", ".join(self._job_free) or "none"
+            raise LaunchError(
+                f"{name}: {count} more hosts are wanted; free, of those that were let go: {free}. "
+                "Name them: %mesh scale --add node5,node6"
+            )
+        check_names(names)
+        hosts = self._log_in(names)
+        self._job_free = [each for each in self._job_free if each not in names]
+        return hosts
+
+    def _let_go(self, hosts: Sequence[int]) -> None:
+        for host in hosts:
+            login = self._job_logins.pop(host)
+            login.end(_END_S)
+            self._job_free.append(login.at)
 
     def _kill(self) -> None:
         deadline = time.monotonic() + _END_S
         logins = list(self._job_logins.values())
         for login in logins:
             login.give_up()
-        shut_down(self._job_hosts.values(), deadline)
+        shut_down((each.mesh for each in self._job_meshes.values()), deadline)
         for login in logins:
             login.end(max(0.0, deadline - time.monotonic()))
         self._job_logins.clear()
-        self._job_hosts.clear()
+        self._job_free.clear()
+        self._job_meshes.clear()
 
     def _load_fields(self, fields: dict[str, Any]) -> None:
-        super()._load_fields({**fields, "_spares": fields.get("_spares", {})})
-        self._job_logins, self._job_hosts = {}, {}
+        super()._load_fields(fields)
+        self._job_logins, self._job_free = {}, []
+
+
+def check_names(hosts: Sequence[str]) -> None:
+    """Raise `ValueError` for one that ssh would take for an option."""
+    for host in hosts:
+        if not host or host.startswith("-"):
+            raise ValueError(f"{host!r} is no name of a host")
 
 
 class _Login:
@@ -210,7 +223,7 @@ class _Login:
     ) -> None:
         self.at = at
         self.command = list(command)
-        self.ready = controller.hosts_ready([wire.agent_id(host)])
+        self.ready = controller.host_ready(host)
         self.ready.add_done_callback(lambda _: None)  # somebody has to want to know
         self._login = [*ssh_args, at]
         self._gone = functools.partial(controller.give_up_host, host)
@@ -223,12 +236,6 @@ class _Login:
         )
         begin = functools.partial(self._run, ticket.to_line())
         threading.Thread(target=begin, name="monarch-ssh", daemon=True).start()
-
-    @property
-    def why_failed(self) -> str | None:
-        """Why the host has not joined and never will; None: it has, or may."""
-        error = self.ready.exception() if self.ready.done() else None
-        return None if error is None else str(error)
 
     def give_up(self) -> None:
         self._gone("the job was ended")

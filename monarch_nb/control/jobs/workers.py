@@ -33,14 +33,16 @@ class Worker(NamedTuple):
     address: str
 
     def is_alive(self) -> bool:
-        return _started_at(self.pid) == self.started
+        return started_at(self.pid) == self.started
 
     def signal(self, number: int) -> None:
         if self.is_alive():
             os.kill(self.pid, number)
 
 
-def _started_at(pid: int) -> int | None:
+def started_at(pid: int) -> int | None:
+    """Return when a process has started, in clock ticks after this host's own start; None where
+    there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -75,7 +77,7 @@ class Starting:
     def started(self) -> Worker:
         """Wait until it can be reached. Raises `LaunchError` with its last words."""
         address = self._said.readline().strip()
-        started = _started_at(self._pid)
+        started = started_at(self._pid)
         if not address or started is None:
             code = self._wait()
             self._errors.seek(0)

@@ -63,8 +63,8 @@ class KnownHosts:
     def _name(self, host: int, ends: Mapping[int, str | None]) -> str:
         # two workers on one machine are two hosts; those of before have left it the plain name
         name = self._names.get(host, f"host {host}")
-        living = [each for each, end in ends.items() if end is None]
-        alike = [each for each in living if self._names.get(each) == name]
+        there = [each for each, end in ends.items() if end is None]
+        alike = [each for each in there if self._names.get(each) == name]
         return f"{name} ({alike.index(host) + 1})" if host in alike and len(alike) > 1 else name
 
     def _end(self, host: int, dead: Mapping[int, Exit]) -> str | None:

@@ -17,25 +17,30 @@ from monarch_nb.core.shape.mesh_trait import ShapedMesh
 R = TypeVar("R")
 
 
-class _Deferred(Generic[R]):
-    """A value to be made once, shared by every mesh that was sliced from the first.
+class _Unmade(Generic[R]):
+    """Values to be made when they are first looked at, shared by every mesh that was sliced from
+    the first: `make(place, source)`.
 
-    Without a lock (core knows no threads) it may be made twice; all see the one that came first.
+    Without a lock (core knows no threads) one may be made twice; all see the one that came first.
     If making raises, the next look tries again.
     """
 
-    __slots__ = ("_box", "_make")
+    __slots__ = ("_made", "_make", "_sources")
 
-    def __init__(self, make: Callable[[], R]) -> None:
-        self._make: Callable[[], R] | None = make
-        self._box: list[R] = []
+    def __init__(self, sources: Iterable[Any], make: Callable[[int, Any], R]) -> None:
+        self._sources = list(sources)
+        self._make = make
+        self._made: dict[int, R] = {}
 
-    def value(self) -> R:
-        make = self._make  # None only once the box is full
-        if make is not None:
-            self._box.append(make())
-            self._make = None
-        return self._box[0]
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def value(self, place: int) -> R:
+        source = self._sources[place]  # None only once it is made
+        if place not in self._made:
+            self._made.setdefault(place, self._make(place, source))
+            self._sources[place] = None
+        return self._made[place]
 
 
 @final
@@ -47,7 +52,7 @@ class ValueMesh(ShapedMesh, Generic[R]):
     `(Point, value)` pairs. `ValueError` if there is not one value for each rank.
     """
 
-    __slots__ = ("_shape", "_stored")
+    __slots__ = ("_shape", "_stored", "_unmade")
 
     def __init__(self, shape: Shape, values: Iterable[R]) -> None:
         stored = list(values)
@@ -56,7 +61,8 @@ class ValueMesh(ShapedMesh, Generic[R]):
                 f"invalid value mesh: expected {len(shape)} ranks, but contains {len(stored)} ranks"
             )
         self._shape = shape
-        self._stored: list[Any] = stored
+        self._stored: list[Any] = stored  # the values, or their places among those not made yet
+        self._unmade: _Unmade[R] | None = None
 
     @classmethod
     def from_indexed(cls, shape: Shape, pairs: Iterable[tuple[int, R]]) -> Self:
@@ -70,10 +76,15 @@ class ValueMesh(ShapedMesh, Generic[R]):
         return cls(shape, (found[rank] for rank in sorted(found)))
 
     @classmethod
-    def _lazy(cls, shape: Shape, thunks: Iterable[Callable[[], R]]) -> Self:
-        # Build from callables, each called once, when its value is first looked at
-        deferred: Iterable[Any] = map(_Deferred, thunks)
-        return cls(shape, deferred)
+    def _lazy(cls, shape: Shape, sources: Iterable[Any], make: Callable[[int, Any], R]) -> Self:
+        # Each value is made once, when it is first looked at
+        unmade = _Unmade(sources, make)
+        places: Iterable[Any] = range(len(unmade))
+        return cls(shape, places)._of(unmade)
+
+    def _of(self, unmade: _Unmade[R] | None) -> Self:
+        self._unmade = unmade
+        return self
 
     def __class_getitem__(cls, item: object) -> type[Self]:
         return cls
@@ -85,7 +96,7 @@ class ValueMesh(ShapedMesh, Generic[R]):
 
     def _new_with_shape(self, shape: Shape) -> Self:
         by_rank = dict(zip(self._ndslice, self._stored, strict=True))
-        return type(self)(shape, [by_rank[rank] for rank in shape.ndslice])
+        return type(self)(shape, [by_rank[rank] for rank in shape.ndslice])._of(self._unmade)
 
     def get(self, rank: int) -> R:
         """Return the value at a row-major rank of this mesh; `ValueError` if out of range."""
@@ -124,10 +135,8 @@ class ValueMesh(ShapedMesh, Generic[R]):
         return [self._value(rank) for rank in range(len(self._stored))]
 
     def _value(self, rank: int) -> R:
-        stored = self._stored[rank]
-        if isinstance(stored, _Deferred):
-            stored = self._stored[rank] = stored.value()
-        value: R = stored
+        stored: Any = self._stored[rank]
+        value: R = stored if self._unmade is None else self._unmade.value(stored)
         return value
 
     def __iter__(self) -> Iterator[tuple[Point, R]]:

@@ -30,7 +30,10 @@ RELAY: Final = 6  # to a gateway: what follows is for the process `port` on anot
 BATCH: Final = 7  # several messages of one frame each: `rank` of them, their lengths, then they
 CAST: Final = 8  # to a gateway: for whom the message in it is, see `core/casting.py`
 FOLD: Final = 9  # from a gateway: equal answers of many processes, see `core/reply_folding.py`
-LAST_KIND: Final = FOLD
+TREE_CAST: Final = 10  # to a gateway: a cast for it and for hosts under it, see `core/cast_tree.py`
+TREE_FOLD: Final = 11  # to a gateway: folded answers of a host and of hosts under it
+TUNNEL: Final = 12  # to a gateway, through others: a record of the session between two of them
+LAST_KIND: Final = TUNNEL
 
 # flags
 SHARED: Final = 1  # buffers[0] is a table that says which of the buffers lie in shared memory

@@ -43,6 +43,7 @@ def fork_request(
         "run_dir": boot.run_dir,
         "config": spawn.config or boot.config,
         "interface": boot.interface if spawn.spans_hosts else LOOPBACK,
+        "network": boot.interface,  # for when the mesh gets more hosts
         "bootstrap": base64.b64encode(buffers[0]).decode() if buffers else None,
     }
     names = ("ranks", "rank_env", "devices", "bind", "commands")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -20,11 +21,12 @@ from monarch_nb.errors import SupervisionError
 from monarch_nb.meshes.healing.seats import Seats
 from monarch_nb.meshes.hosts import Hosts
 from monarch_nb.meshes.states import ActorsState, ProcsState
+from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.ask_all import Question
-from monarch_nb.process.futures.future import Future, completed
+from monarch_nb.process.futures.future import Future, completed, make
 from monarch_nb.process.process import Proc, new_process_ids
 from monarch_nb.process.supervision.moved_ranks import MovedRanks
-from monarch_nb.process.supervision.supervision import Supervision
+from monarch_nb.process.supervision.supervision import MeshFailure, Supervision
 
 S = TypeVar("S", ProcsState, ActorsState)
 REGROUP_S: Final = 2.0
@@ -103,7 +105,9 @@ class Healing:
         return [rank for rank, agent in enumerate(state.agents) if agent in silent]
 
     def _missing(self, actors: ActorsState, procs: ProcsState) -> list[int]:
-        processes = [procs.processes[rank] for rank in actors.proc_ranks]
+        has = range(len(procs.processes))  # it may have fewer hosts since
+        known = zip(actors.proc_ranks, actors.processes, strict=True)
+        processes = [procs.processes[rank] if rank in has else was for rank, was in known]
         moved = {r for r, process in enumerate(processes) if process != actors.processes[r]}
         wanted = moved | actors.lost.keys()
         ranks = sorted(r for r in wanted if processes[r] not in self._proc.dead)
@@ -117,6 +121,43 @@ class Healing:
         actors.restore(ranks)
         return actors.respawn(ranks)
 
+    def resize(self, state: ProcsState, agents: Sequence[int]) -> ProcsState:
+        """Make a mesh of the same ranks on these hosts, by their agents: with more of them new
+        ranks, with fewer the last ones end."""
+        if not state.owned:
+            raise RuntimeError("only the process that spawned a mesh can resize it")
+        state.check_not_stopped()
+        if state.resized is None or state.respawn is None:
+            raise RuntimeError(f"{state.name!r} has been shrunk, it cannot have other hosts")
+        with self._one_at_a_time:
+            new, start, spans_hosts = state.resized(agents)
+            kept = range(min(len(state.processes), len(new.processes)))
+            if lost := [rank for rank in kept if state.processes[rank] in self._proc.dead]:
+                raise SupervisionError(
+                    f"{rank_words(lost)} of {state.name} are lost. Bring them back before: "
+                    "mesh.heal(), or %mesh heal.",
+                    ranks=tuple(lost),
+                )
+            gone = range(len(kept), len(state.processes))
+            why = f"it has {len(agents)} hosts now; use the mesh that resize returned"
+            state.end(why)
+            self._supervision.own(new)
+            for actors in list(state.actors):
+                actors.move_to(new)
+                self._lose_for_good(actors, gone, f"the mesh was resized to {len(agents)} hosts")
+            start(list(range(len(kept), len(new.processes))))
+            ended: Future[None] = make(Future)
+            self._hosts.spawner.end_processes(state, gone, lambda: ended._set_result(None))
+            self._regroup(new, list(kept), spans_hosts=spans_hosts)
+            ended.get()
+        return new
+
+    def _lose_for_good(self, actors: ActorsState, gone: Collection[int], why: str) -> None:
+        members = [rank for rank, of in enumerate(actors.proc_ranks) if of in gone]
+        if members:
+            ended = Exit(actors.processes[members[0]], reason=why, for_good=True)
+            actors.lose(MeshFailure(actors, members, ended.describe(), ended=ended))
+
     def actors(self, state: ActorsState, *, shrink: bool) -> ActorsState:
         if state.procs is None or not state.owned:
             raise RuntimeError("only the process that spawned a mesh can heal it")
@@ -125,14 +166,16 @@ class Healing:
         self.procs(state.procs, shrink=False)
         return state
 
-    def _regroup(self, state: ProcsState, ranks: list[int]) -> None:
+    def _regroup(self, state: ProcsState, ranks: list[int], *, spans_hosts: bool = False) -> None:
         # Tell processes who they are now, and where their process groups meet from now on. Waits
         # until they know, as the next call may reach an actor on another thread before; not for
         # long where user code keeps the main thread, which learns when that ends.
         extent = state.shape.extent
         store, size = state.store(), len(state.processes)
         requests = {
-            state.processes[rank]: Regroup(store, rank, size, extent.labels, extent.sizes)
+            state.processes[rank]: Regroup(
+                store, rank, size, extent.labels, extent.sizes, spans_hosts
+            )
             for rank in ranks
         }
         Question(self._proc, requests).wait(REGROUP_S)

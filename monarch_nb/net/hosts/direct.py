@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from monarch_nb.core.wire.frames import is_gateway
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.hosts import Detour, Expect, HostGone, Meet
 from monarch_nb.errors import RemoteProtocolError
-from monarch_nb.net.hosts import pieces
 from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.link import Link, Timing
 from monarch_nb.net.hosts.routes import Routes
@@ -85,8 +85,9 @@ class DirectLinks:
         controller = self._routes.controller
         if link is None or controller is None:
             return
-        for piece in link.drain(received):
-            controller.send((piece.source, piece.port), [pieces.again(piece)])
+        for flow, piece in link.drain(received):
+            if not all(map(is_gateway, flow)):  # else it was carried for others, who go another way
+                controller.send(flow, [piece])
         self._routes.detour(host)
 
     def _gone(self, host: int) -> None:

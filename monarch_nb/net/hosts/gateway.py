@@ -7,22 +7,26 @@ Whatever comes, the loop goes on: what makes no sense is dropped and counted.
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from monarch_nb.core.casting import Cast, by_host
-from monarch_nb.core.reply_folding import HOLD_S, ReplyFolder
+from monarch_nb.config import Config
+from monarch_nb.core.casting import Cast, Run, by_host
+from monarch_nb.core.reply_folding import HOLD_S, TREE_HOLD_S, Leaving, ReplyFolder
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import Buffer, Message
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.actors import Release
 from monarch_nb.core.wire.messages.agents import Exited, Watch
-from monarch_nb.core.wire.messages.hosts import Introduce
+from monarch_nb.core.wire.messages.hosts import GoUnder, HostGone, Introduce, Way, WayLost
 from monarch_nb.errors import BrokenError, RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
+from monarch_nb.net.hosts.bulk.borrowing import Borrowing
+from monarch_nb.net.hosts.bulk.joiner import Joiner, own_rooms
 from monarch_nb.net.hosts.dialing import Connection
 from monarch_nb.net.hosts.direct import DirectLinks
 from monarch_nb.net.hosts.handshake import Secret
@@ -30,12 +34,14 @@ from monarch_nb.net.hosts.introductions import Introductions, Told
 from monarch_nb.net.hosts.link import Link, Timing
 from monarch_nb.net.hosts.listener import Listener
 from monarch_nb.net.hosts.routes import Routes
-from monarch_nb.net.local import Lender, LocalProcesses
+from monarch_nb.net.hosts.tree.node import TreeNode
+from monarch_nb.net.hosts.tree.root import TreeRoot
+from monarch_nb.net.local import Lender, LocalProcesses, Take
 from monarch_nb.net.loop import Loop
 from monarch_nb.net.stream_inbox import StreamInbox
 
+_LINGER_S: Final = 0.5
 _FORKED: Final = "this process was forked from a member of a mesh and cannot send"
-Take = Callable[[Sequence[Buffer]], None]
 OnLost = Callable[[int, str, float | None], None]
 """A host, why it is lost, and for how long it was silent, if that is why."""
 
@@ -53,7 +59,10 @@ class Gateway:
         on_lost: is called once for each host that is lost.
         on_pulse: is called with a host, and for how long it has been silent, or None when it is
             heard again.
-        lender: puts large values from other hosts where all processes of this one find them.
+        fan_out: of the tree below this host, if it is the controller's.
+        lender: puts large values from other hosts where all processes of this one find them, and
+            maps what these lend.
+        watch: has `ended` called when a process of this host ends; None: its agent does.
     """
 
     def __init__(
@@ -67,6 +76,8 @@ class Gateway:
         on_pulse: Callable[[int, float | None], None] = ignore,
         here: Mapping[int, Take] | None = None,
         lender: Lender | None = None,
+        fan_out: int = Config.fan_out,
+        watch: Callable[[int], None] | None = None,
     ) -> None:
         self._run_dir = run_dir
         self.host = host
@@ -74,15 +85,18 @@ class Gateway:
         self._timing = timing
         self._on_lost = on_lost
         self._on_pulse = on_pulse
-        self._here = dict(here or {})
         self._malformed = 0
-        self._joiner = pieces.Joiner()
-        self._folder = ReplyFolder(wire.gateway_id(host))
+        self._rooms = own_rooms if lender is None else lender.rooms
+        self._joiner = Joiner(self._rooms)
+        self._is_let_go_due = False
         self._inbox = self._new_inbox()
-        self._local = LocalProcesses(run_dir, loop, lender, self._watch)
+        self._local = LocalProcesses(run_dir, loop, lender, watch or self._watch, here or {})
+        self._borrowing = Borrowing(lender, loop, self._give_back)
         self._routes = Routes(self._ask_for)
         self._introductions = Introductions()
         self._direct = DirectLinks(self._routes, timing, self._new_link, self._tell)
+        self._root = TreeRoot(host, fan_out, self._routes, self._tell, self._deliver)
+        self._folder, self._node = self._new_node()
         self._listeners: list[Listener] = []
         loop.every(timing.pulse_s / 2, self._tick)
 
@@ -115,6 +129,7 @@ class Gateway:
         """Be the controller of a host: connect to it at one of `dial`, or wait for it where there
         is none. Other hosts may reach it at one of `others`."""
         self._introductions.add(host, others)
+        self._root.add(host)
         self._routes.add(self._new_link(host, secret, self._timing, dial))
 
     def serve(
@@ -129,7 +144,7 @@ class Gateway:
         link = Link(controller, secret, self._loop, self._timing, self, dial, first)
         self._routes.serve(link)
 
-    def leave_controller(self, why: str, linger_s: float = 0.5) -> None:
+    def leave_controller(self, why: str, linger_s: float = _LINGER_S) -> None:
         """Tell the controller that this host leaves it, and why; to this host it is lost."""
         if (link := self._routes.controller) is not None:
             link.leave(linger_s, why)
@@ -142,10 +157,10 @@ class Gateway:
         self._malformed += self._inbox.malformed
         self._inbox.stop()  # nothing has failed, so what is there is ours no more
         self.host = host
-        self._folder = ReplyFolder(wire.gateway_id(host))
+        self._folder, self._node = self._new_node()
         self._inbox = self._new_inbox()
 
-    def close(self, linger_s: float = 0.5) -> None:
+    def close(self, linger_s: float = _LINGER_S) -> None:
         """Say to all that this host leaves, once what was sent is written. Any thread but the
         loop's."""
         self._loop.call(lambda: self._close(linger_s))
@@ -154,8 +169,9 @@ class Gateway:
             path.unlink(missing_ok=True)
 
     def _close(self, linger_s: float) -> None:
-        for link in self._routes.clear():
+        for link in self._root.furthest_first(self._routes.links):
             link.leave(linger_s)
+        self._routes.clear()
         self._local.drop()
         for each in self._listeners:
             each.stop()
@@ -171,14 +187,35 @@ class Gateway:
 
     # sending
 
+    def ended(self, process: int) -> None:
+        """Hold nothing any more for a process of this host, or of it. The loop's thread."""
+        self._local.ended(process)
+
+    def take_up(self, bodies: Sequence[Buffer], runs: Sequence[Run]) -> Sequence[Buffer]:
+        """Return a message of this very process with what it has lent to processes of other hosts
+        in its place, as nobody changes it any more. Any thread."""
+        if len(bodies) == 1:
+            return bodies
+        constant = [each if type(each) is bytes else bytes(memoryview(each)) for each in bodies]
+        return self._borrowing.take_up(constant, runs)
+
+    def _give_back(self, owner: int, release: Release) -> None:
+        if self._local.may_live(owner):
+            self._local.deliver(owner, [self._control(release)])
+        else:
+            self._local.ended(owner)  # what was on its way then is held no more
+
     def send(self, source: int, process: int, bodies: Sequence[Buffer]) -> None:
         """Send a message to a process of another host. Any thread."""
+        if process >> frames.HOST_SHIFT == self.host:  # itself
+            self._loop.soon(functools.partial(self._deliver, process, bodies))
+            return
         cut = list(pieces.cut(source, process, bodies))
         self._routes.send(process >> frames.HOST_SHIFT, (source, process), cut)
 
     def cast(self, source: int, cast: Cast) -> None:
         """Send a message to processes of other hosts, once to each host. Any thread."""
-        for host, runs in by_host(cast.runs).items():
+        for host, runs in self._root.cast(source, cast).items():
             self.send(source, wire.gateway_id(host), cast._replace(runs=runs).pack(source))
 
     def _tell(self, host: int, message: object) -> None:
@@ -215,29 +252,58 @@ class Gateway:
         elif (message := self._joiner.take(piece)) is not None:
             self._deliver(piece.port, message)
 
+    def room_for(self, part: Message) -> memoryview:
+        """Return where what is in a part goes."""
+        if part.port >> frames.HOST_SHIFT != self.host:
+            return memoryview(bytearray(part.reply))
+        return self._joiner.room(part, part.reply)
+
+    def on_part(self, part: Message, data: memoryview) -> bool:
+        """Hand on a part that has come; tell whether it was the last of its message."""
+        if part.port >> frames.HOST_SHIFT != self.host:
+            flow = part.source, part.port
+            self._routes.send(part.port >> frames.HOST_SHIFT, flow, [pieces.Part.of(*flow, data)])
+            return False
+        message = self._joiner.filled(part, len(data))
+        if message is not None:
+            self._deliver(part.port, message)
+        return message is not None
+
     def _from_here(self, message: Message) -> None:
         if message.kind != frames.RELAY:
             raise RemoteProtocolError("a gateway takes only what is for processes of other hosts")
-        bodies = [message.payload, *message.buffers]
+        bodies: Sequence[Buffer] = [message.payload, *message.buffers]
         if message.port >> frames.HOST_SHIFT == self.host:
             self._deliver(message.port, bodies)
         else:
-            was_holding = self._folder.is_holding
-            for source, leaving in self._folder.take(message.source, message.port, bodies):
-                self.send(source, message.port, leaving)
-            if self._folder.is_holding and not was_holding:
-                self._loop.after(HOLD_S, self._let_go)
+            bodies = self._borrowed(bodies, [Run(message.port, 0, 1)])
+            leaving = self._folder.take(message.source, message.port, bodies)
+            self._send_all(message.port, leaving)
+
+    def _send_all(self, caller: int, leaving: Leaving) -> None:
+        for each in leaving:
+            is_folded = wire.gateway_id(self.host) == each.source
+            if not is_folded or not self._node.send_folded(caller, each):
+                self.send(each.source, caller, each.bodies)
+        if self._folder.is_holding and not self._is_let_go_due:
+            self._is_let_go_due = True
+            self._loop.after(TREE_HOLD_S if self._node.carries else HOLD_S, self._let_go)
+
+    def _borrowed(self, bodies: Sequence[Buffer], runs: Sequence[Run]) -> Sequence[Buffer]:
+        # with what a process here has lent to those of other hosts in its place
+        if len(bodies) == 1:
+            return bodies
+        if (lender := self._borrowing.lender_of(bodies)) is not None:
+            self._local.watch(lender)
+        return self._borrowing.take_up(bodies, runs)
 
     def _let_go(self) -> None:
+        self._is_let_go_due = False
         for caller, leaving in self._folder.let_go().items():
-            for source, bodies in leaving:
-                self.send(source, caller, bodies)
+            self._send_all(caller, leaving)
 
     def _deliver(self, process: int, message: Sequence[Buffer]) -> None:
-        take = self._here.get(process)
-        if take is not None:
-            take(message)
-        elif process == wire.gateway_id(self.host):
+        if process == wire.gateway_id(self.host):
             self._told(message)
         else:
             self._local.deliver(process, message)
@@ -245,24 +311,46 @@ class Gateway:
     def _told(self, message: Sequence[Buffer]) -> None:
         # by another gateway, the agent, or a process of this host
         for each in frames.open_frames(message):
-            if each.kind == frames.CAST:
-                self._spread(each.source, Cast.unpack(each.payload, each.buffers))
-                continue
-            body, host = codec.json_of(each.payload), each.source >> frames.HOST_SHIFT
-            match body.get("verb"):
-                case "introduce":
-                    wanted = codec.decode(Introduce, body).host
-                    self._tell_all(self._introductions.introduce(host, wanted))
-                case "release":
-                    self._local.release(codec.decode(Release, body).segment, each.source)
-                case "exited":
-                    self._local.ended(codec.decode(Exited, body).proc)
-                case "silent" | "heard":
-                    pass  # a rank that is not dead keeps what it was lent
+            match each.kind:
+                case frames.CAST:
+                    self._spread(each.source, Cast.unpack(each.payload, each.buffers))
+                case frames.TREE_CAST:
+                    self._node.on_cast(each)
+                case frames.TREE_FOLD:
+                    self._tree.on_fold(each)
+                case frames.TUNNEL:
+                    self._tree.on_record(each)
                 case _:
-                    self._direct.told(host, body)
+                    self._control_told(each)
+
+    @property
+    def _tree(self) -> TreeRoot | TreeNode:
+        return self._root if self._routes.controller is None else self._node
+
+    def _control_told(self, message: Message) -> None:
+        body, host = codec.json_of(message.payload), message.source >> frames.HOST_SHIFT
+        match body.get("verb"):
+            case "introduce":
+                wanted = codec.decode(Introduce, body).host
+                self._tell_all(self._introductions.introduce(host, wanted))
+            case "release":
+                self._local.release(codec.decode(Release, body).segment, message.source)
+            case "exited":
+                self._local.ended(codec.decode(Exited, body).proc)
+            case "go_under":
+                self._node.go_under(codec.decode(GoUnder, body).parent)
+            case "way_lost":
+                self._told_of_way(host, codec.decode(WayLost, body))
+            case "silent" | "heard":
+                pass  # a rank that is not dead keeps what it was lent
+            case verb:
+                if verb == "host_gone":
+                    self._joiner.forget(codec.decode(HostGone, body).host)
+                self._direct.told(host, body)
 
     def _spread(self, source: int, cast: Cast) -> None:
+        if source >> frames.HOST_SHIFT == self.host:
+            cast = cast._replace(bodies=self._borrowed(cast.bodies, cast.runs))
         hosts = dict(by_host(cast.runs))
         here = hosts.pop(self.host, [])
         _, _, _, _, _, _, caller, reply = frames.parse_header(bytes(cast.bodies[0]))
@@ -270,10 +358,13 @@ class Gateway:
         if reply and count > 1 and caller >> frames.HOST_SHIFT != self.host:
             self._folder.expect(caller, reply, count)
         if here:
-            self._local.deliver_all(cast._replace(runs=here))
+            self._hand_out(cast._replace(runs=here))
         away = [run for runs in hosts.values() for run in runs]
         if away:
             self.cast(source, cast._replace(runs=away))
+
+    def _hand_out(self, cast: Cast) -> None:
+        self._local.deliver_all(cast)
 
     def _watch(self, process: int) -> None:
         self._local.deliver(wire.agent_id(self.host), [self._control(Watch([process]))])
@@ -281,8 +372,31 @@ class Gateway:
     # what links tell: the loop's thread
 
     def on_silent(self, link: Link, silent_s: float) -> None:
-        if not self._direct.has(link):
-            self._on_pulse(link.host, silent_s)
+        controller = self._routes.controller
+        if self._direct.has(link):
+            self._way_lost(link.host, Way.SILENT)
+            return
+        if link is controller:
+            self._node.tell_below(Way.SILENT)
+        self._on_pulse(link.host, silent_s)
+
+    def _way_lost(self, host: int, way: Way) -> None:
+        # the controller may be reached through that host, or that host through this one
+        if (controller := self._routes.controller) is not None:
+            self._node.way_lost(host, Way.SILENT if way is Way.SILENT else Way.LOST)
+            self._tell(controller.host, WayLost(host, way))
+
+    def _told_of_way(self, by: int, lost: WayLost) -> None:
+        if lost.way not in list(Way):
+            raise RemoteProtocolError(f"no way can be {lost.way!r:.80}")
+        if self._routes.controller is None:
+            self._root.way_lost(by, lost.host, Way(lost.way))
+        else:
+            self._node.way_lost(by, Way(lost.way))
+
+    def on_way(self, link: Link) -> None:
+        if self._routes.controller is None:
+            self._root.way_changed(link)
 
     def on_heard(self, link: Link) -> None:
         if not self._direct.has(link):
@@ -293,18 +407,22 @@ class Gateway:
         the way through the controller's."""
         self._malformed += link.malformed
         if self._direct.has(link):
+            self._way_lost(link.host, Way.of(silent_s))
             self._direct.lost(link)
             return
         if link is self._routes.controller:
+            self._node.tell_below(Way.of(silent_s))
             for each in self._routes.clear():
-                each.end()
+                each.leave(_LINGER_S)
             self._direct.clear()
             self._joiner.forget()
             self._folder.forget()
             self._local.drop()
         else:
             self._routes.remove(link.host)
+            self._joiner.forget(link.host)
             self._tell_all(self._introductions.remove(link.host))
+            self._root.remove(link.host)
         self._on_lost(link.host, why, silent_s)
 
     def _new_link(
@@ -315,12 +433,25 @@ class Gateway:
     def _tick(self, now: float) -> None:
         for link in self._routes.links:
             link.tick(now)
+        self._root.tick(now)
         for each in self._listeners:
             each.tick(now)
 
     def _link_of(self, session: bytes) -> Link | None:
         links = self._routes.links
         return next((link for link in links if link.secret.session == session), None)
+
+    def _new_node(self) -> tuple[ReplyFolder, TreeNode]:
+        folder = ReplyFolder(wire.gateway_id(self.host))
+        return folder, TreeNode(
+            self.host,
+            self._routes,
+            folder,
+            self._hand_out,
+            self._send_all,
+            self._control,
+            self._rooms,
+        )
 
     def _new_inbox(self) -> StreamInbox:
         process = wire.gateway_id(self.host)
@@ -338,12 +469,13 @@ class GatewayRelay:
     def send(self, process: int, parts: Sequence[Buffer]) -> None:
         if self._is_severed:
             raise BrokenError(_FORKED)
-        self._gateway.send(self._own, process, parts)
+        self._gateway.send(self._own, process, self._gateway.take_up(parts, [Run(process, 0, 1)]))
 
     def cast(self, cast: Cast) -> None:
         if self._is_severed:
             raise BrokenError(_FORKED)
-        self._gateway.cast(self._own, cast)
+        bodies = self._gateway.take_up(cast.bodies, cast.runs)
+        self._gateway.cast(self._own, cast._replace(bodies=bodies))
 
     def sever(self) -> None:
         self._is_severed = True

@@ -24,7 +24,7 @@ from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net.hosts.records import RecordReader, Sealer
 
 MAGIC: Final = b"MNB2"
-VERSION: Final = 1
+VERSION: Final = 2
 RANDOM_BYTES: Final = 32
 _SESSION_BYTES: Final = 16
 _KEY_BYTES: Final = 16

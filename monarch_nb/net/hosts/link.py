@@ -4,6 +4,9 @@ Rules: any thread sends, under the lock; the thread of the loop reads. A link is
 nothing has come for `silent_s`, pulses included, and *lost* after `outage_s` without a connection
 that says anything. A connection that the other end has closed, without a word that it leaves, is
 that of a process that has died, unless there is a new one soon.
+
+Instead of a connection it may have a *tunnel*: its records are carried by the links of hosts
+between, which watch each other. Where the tunnel ends, the link is as one without a connection.
 """
 
 from __future__ import annotations
@@ -14,16 +17,24 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from monarch_nb.config import Config
 from monarch_nb.core.wire.frames import Message
+from monarch_nb.core.wire.messages.hosts import Way
 from monarch_nb.errors import ProtocolError, RemoteProtocolError
 from monarch_nb.net.hosts.dialing import Connection, Failure, dial
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.pieces import read
-from monarch_nb.net.hosts.session import Body, Flow, Incoming, Outgoing
+from monarch_nb.net.hosts.pieces import Bytes, Part, Piece, flows, read, read_part
+from monarch_nb.net.hosts.session import (
+    ACK_RECORDS,
+    Body,
+    Flow,
+    Incoming,
+    Outgoing,
+    SharedBody,
+)
 from monarch_nb.net.loop import Loop
 from monarch_nb.net.threads import helper_thread
 
@@ -33,6 +44,11 @@ _HEADER: Final = struct.Struct("<BQQ")  # kind, number, the last that has come
 _DATA: Final = 1
 _PULSE: Final = 2
 _LEAVES: Final = 3
+_PART: Final = 4  # the header of a part; the next record is what is in it
+_OPEN: Final = 5  # a tunnel: the last record that has come; number: which attempt
+_OPENED: Final = 6
+_CLOSED: Final = 7  # it is used no more
+_MOVES: Final = 8  # to a tunnel, which was asked for: the connection is closed then
 _ABANDONED_S: Final = 2.0  # closed and not there again: who was there has died
 _LONGEST_WHY: Final = 4_000
 _FIRST_S: Final = 10.0  # until who was let in connects
@@ -40,6 +56,7 @@ _REFUSED_S: Final = 1.0  # there is a host, and nobody on it who knows the sessi
 _TRY_S: Final = 1.0
 _GONE: Final = "its worker has ended, or knows this client no more"
 _PAUSE_S: Final = 0.1
+_TUNNEL_ACK_RECORDS: Final = 512  # a word of what has come costs more there
 
 
 class Timing(NamedTuple):
@@ -55,12 +72,31 @@ class Timing(NamedTuple):
 
 
 class LinkEvents(Protocol):
-    """Takes what a link tells, in the thread of the loop."""
+    """Takes what a link tells, in the thread of the loop. A part is put where `room_for` says;
+    `on_part` tells whether it was the last of its message."""
 
     def on_piece(self, piece: Message) -> None: ...
+    def room_for(self, part: Message) -> memoryview: ...
+    def on_part(self, part: Message, data: memoryview) -> bool: ...
     def on_silent(self, link: Link, silent_s: float) -> None: ...
     def on_heard(self, link: Link) -> None: ...
     def on_lost(self, link: Link, why: str, silent_s: float | None) -> None: ...
+    def on_way(self, link: Link) -> None: ...
+
+
+class Tunnel(NamedTuple):
+    """The way through another host, `through`, which has a link to both ends."""
+
+    through: int
+    carry: Callable[[Sequence[Bytes]], None]
+
+
+class _Part(NamedTuple):
+    """A part that is to come. `room`: where it goes; None: nowhere, it has come before."""
+
+    number: int
+    header: Message
+    room: memoryview | None
 
 
 class Link:
@@ -85,14 +121,21 @@ class Link:
         self._events = events
         self._addresses = addresses
         self._lock = threading.Lock()
-        self._outgoing = Outgoing()
+        self._outgoing = Outgoing(host)
         self._incoming = Incoming()
         self._connection: Connection | None = None
+        self._tunnel: Tunnel | None = None
+        self._opening: Tunnel | None = None  # asked for, as attempt `_attempt`, at `_opening_at`
+        self._opening_at = 0.0
+        self._attempt = 0
         self._known_address: str | None = None  # the last at which the other end was reached
         self._writer: socket.socket | None = None  # the same socket: a loop reads or writes one
         self._rest: memoryview | None = None  # of a record that the socket did not take whole
+        self._part: _Part | None = None  # whose header has come
         self._said_at = self._heard_at = time.monotonic()
         self._closed_at: float | None = None  # by the other end, without a word
+        self._has_been_reached = False
+        self._has_moved = False  # the other end, to a tunnel that may not be one yet
         self._is_silent = False
         self._is_over = False
         self._is_dialling = False
@@ -105,7 +148,17 @@ class Link:
     def received(self) -> int:
         return self._incoming.received
 
-    def send(self, flow: Flow, pieces: Sequence[bytes]) -> None:
+    @property
+    def through(self) -> int | None:
+        """The host that carries its records; None: it has a connection, or no way."""
+        return None if self._tunnel is None else self._tunnel.through
+
+    @property
+    def is_connected(self) -> bool:
+        """Tell whether it has a connection of its own, over which something was heard lately."""
+        return self._connection is not None and not self._is_silent
+
+    def send(self, flow: Flow, pieces: Sequence[Piece]) -> None:
         """Send pieces of a message to who is reached over this link. Any thread."""
         with self._lock:
             if not self._is_over:
@@ -119,19 +172,123 @@ class Link:
             return
         with self._lock:
             self._outgoing.begin_again(connection.peer_received)
-            self._drop_connection()
+            self._drop_way()
             self._connection = connection
             self._known_address = connection.address
             self._writer = connection.socket.dup()
             self._closed_at = None
+            self._has_moved = False
             self._push()
         self._loop.when_readable(connection.socket.fileno(), self._on_readable)
         self._heard()
+        self._events.on_way(self)
+
+    # tunnels
+
+    def share(self, through: int, body: Body | SharedBody) -> int:
+        """Return the number of a record that this host carries with those of others; 0: it has to
+        go alone. With a number, nothing else leaves here until `shared`: so what is numbered by
+        several links leaves in the order of their numbers. Nobody is waited for, as who sends
+        here now may wait for another of these links."""
+        lock = self._lock
+        if not lock.acquire(blocking=False):
+            return 0
+        tunnel = self._tunnel
+        if tunnel is not None and tunnel.through == through and not self._is_over:
+            number = self._outgoing.share(body)
+            if number:
+                return number
+        lock.release()
+        return 0
+
+    def shared(self) -> None:
+        """Let others send here again."""
+        self._lock.release()
+
+    def take_shared(self, number: int, size: int, has_come: int = 0) -> bool:
+        """Note a record that came with those of others; tell whether it is new. `has_come`: the
+        last one that the other end has got. The loop's thread. Raises `RemoteProtocolError`."""
+        if has_come:
+            with self._lock:
+                self._outgoing.acknowledge(has_come)
+                if self._outgoing.is_waiting:
+                    self._push()
+        is_new = self._incoming.take_next(number, size)
+        self._tell_what_has_come()
+        return is_new
+
+    def open(self, tunnel: Tunnel) -> None:
+        """Ask the other end to go on through a tunnel. The loop's thread."""
+        if self._is_over:
+            return
+        with self._lock:
+            self._attempt += 1
+            self._opening, self._opening_at = tunnel, time.monotonic()
+            tunnel.carry([_HEADER.pack(_OPEN, self._attempt, self._incoming.received)])
+
+    def take_carried(self, tunnel: Tunnel, record: memoryview) -> None:
+        """Take a record that another host has carried. The loop's thread. Raises
+        `RemoteProtocolError`."""
+        if len(record) < _HEADER.size:
+            raise RemoteProtocolError(f"a record of {len(record)} bytes")
+        if self._is_over:
+            return
+        kind, number, has_come = _HEADER.unpack_from(record)
+        if kind == _OPEN:
+            opened = [_HEADER.pack(_OPENED, number, self._incoming.received)]
+            self._go_through(tunnel, has_come, first=opened)
+        elif kind == _OPENED:
+            if number == self._attempt and self._opening is not None:
+                self._go_through(self._opening, has_come)
+        elif kind == _CLOSED:
+            self.lose_tunnel(Way.LOST)
+        else:
+            if self._tunnel is None and self._opening is None:  # the other end does not know
+                tunnel.carry([_HEADER.pack(_CLOSED, 0, self._incoming.received)])
+            self._on_record(record, self._incoming.take_next)
+
+    def _go_through(
+        self, tunnel: Tunnel, received: int, first: Sequence[Bytes] | None = None
+    ) -> None:
+        with self._lock:
+            self._say(_MOVES)
+            self._outgoing.begin_again(received)
+            self._drop_way()
+            self._tunnel = tunnel
+            self._closed_at = None
+            self._has_moved = False
+            if first is not None:
+                tunnel.carry(first)
+            self._push()
+        self._heard()
+        self._events.on_way(self)
+
+    def lose_tunnel(self, way: Way) -> None:
+        """Look for another way: the tunnel is said to carry no more. The loop's thread."""
+        if self._is_over or (way is Way.SILENT and not self._addresses):
+            return  # who dials finds out, and comes
+        if self._tunnel is not None:
+            with self._lock:
+                self._drop_way()
+            self._heard_at = time.monotonic()
+            self._dial()
+            self._events.on_way(self)
+        if way is Way.CLOSED and self._has_no_way and self._closed_at is None:
+            self._closed_at = time.monotonic()
 
     def tick(self, now: float) -> None:
         """Do what is due. The loop's thread, every `pulse_s` or so."""
         if self._is_over:
             return
+        if self._tunnel is not None:
+            if now - self._said_at > self._timing.outage_s / 3:  # is it one at the other end too?
+                with self._lock:
+                    self._say(_PULSE)
+            return
+        if self._opening is not None and now - self._opening_at > self._timing.silent_s:
+            self._opening = self._closed_at = None  # the other end may have gone that way
+            self._heard_at = now
+            self._dial()
         quiet_s = now - self._heard_at
         if quiet_s > self._timing.silent_s and not self._is_silent:
             self._is_silent = True
@@ -150,14 +307,20 @@ class Link:
         # who dials finds out by itself whether anybody is there
         if self._addresses or self._connection is not None:
             return False
-        limit_s = _FIRST_S if self._closed_at is None else _ABANDONED_S
-        return now - (self._closed_at or self._heard_at) > limit_s
+        if self._closed_at is None:
+            return not self._has_been_reached and now - self._heard_at > _FIRST_S
+        return now - self._closed_at > _ABANDONED_S
 
     def leave(self, linger_s: float, why: str = "") -> None:
         """Say that this end leaves, when what was sent is written; wait at most so long. Nothing
         more is told. `why`: where it was not meant to. The loop's thread."""
         with self._lock:
             self._is_over = True
+            if self._tunnel is not None:
+                while (record := self._outgoing.next()) is not None:
+                    self._emit(_DATA, *record)
+                self._emit(_LEAVES, 0, [why.encode()])
+                self._drop_way()
             if (found := self._connection) is None:
                 return
             with contextlib.suppress(OSError):
@@ -165,23 +328,25 @@ class Link:
                 if self._rest is not None:
                     found.socket.sendall(self._rest)
                 while (record := self._outgoing.next()) is not None:
-                    found.socket.sendall(self._sealed(found, _DATA, *record))
+                    found.socket.sendall(self._record(found, _DATA, *record))
                 found.socket.sendall(self._sealed(found, _LEAVES, 0, [why.encode()]))
-            self._drop_connection()
+            self._drop_way()
 
     def end(self) -> None:
         """Close it, and tell nobody. What it has not delivered is left for `drain`. The loop's
         thread."""
         with self._lock:
             self._is_over = True
-            self._drop_connection()
+            self._drop_way()
 
-    def drain(self, received: int) -> list[Message]:
-        """Return the pieces that the other end, which has received so many records, has not.
-        The link has ended. Raises `RemoteProtocolError` for a number that cannot be."""
+    def drain(self, received: int) -> list[tuple[Flow, Piece]]:
+        """Return the pieces that the other end, which has received so many records, has not, with
+        whose they are. The link has ended. Raises `RemoteProtocolError` for a number that cannot
+        be."""
         with self._lock:
             bodies = self._outgoing.drain(received)
-        return [piece for body in bodies for each in body for piece in read(memoryview(each))]
+        whole = [body if isinstance(body, Part) else b"".join(body) for body in bodies]
+        return [found for each in whole for found in flows(each)]
 
     def lose(self, why: str, silent_s: float | None = None) -> None:
         """Give the host up. The loop's thread."""
@@ -215,12 +380,16 @@ class Link:
         self._heard()
         try:
             for body in connection.reader.take(count):
-                self._on_record(body)
+                if self._part is not None:
+                    self._on_part(self._part, body)
+                else:
+                    self._on_record(body, self._incoming.take)
         except ProtocolError:
             self.malformed += 1
             self._broken()
 
-    def _on_record(self, body: memoryview) -> None:
+    def _on_record(self, body: memoryview, take: Callable[[int, int], bool]) -> None:
+        # nothing is missing on a connection; between one tunnel and the next something may be
         if len(body) < _HEADER.size:
             raise RemoteProtocolError(f"a record of {len(body)} bytes")
         kind, number, has_come = _HEADER.unpack_from(body)
@@ -230,11 +399,45 @@ class Link:
         if kind == _LEAVES:
             why = bytes(body[_HEADER.size : _HEADER.size + _LONGEST_WHY])
             self.lose(why.decode(errors="replace") or LEFT)
-        elif kind == _DATA and self._incoming.take(number, len(body)):
+        elif kind == _PART:
+            self._expect_part(number, body[_HEADER.size :])
+        elif kind == _MOVES:
+            self._has_moved = True
+        elif kind == _DATA and take(number, len(body)):
             self._hand_on(body)
-            if self._incoming.is_to_be_told:
-                with self._lock:
-                    self._say(_PULSE)
+            self._tell_what_has_come()
+
+    def _tell_what_has_come(self) -> None:
+        # the other end keeps it until then
+        records = ACK_RECORDS if self._tunnel is None else _TUNNEL_ACK_RECORDS
+        if self._incoming.is_to_be_told(records):
+            with self._lock:
+                self._say(_PULSE)
+
+    def _expect_part(self, number: int, header: memoryview) -> None:
+        # it has come when what is in it has: a connection that breaks in between loses nothing
+        part, room = read_part(header), None
+        if self._incoming.is_new(number):
+            try:
+                room = self._events.room_for(part)
+            except ProtocolError:
+                self.malformed += 1
+        self._part = _Part(number, part, room)
+        if room is not None and self._connection is not None:
+            self._connection.reader.open_into(room)
+
+    def _on_part(self, awaited: _Part, body: memoryview) -> None:
+        number, part, room = awaited
+        self._part = None
+        if len(body) != part.reply:
+            raise RemoteProtocolError(f"a part of {len(body)} bytes, not {part.reply}")
+        if self._incoming.take(number, len(body)) and room is not None:
+            try:
+                if self._events.on_part(part, room):
+                    self._incoming.is_awaited = True
+            except ProtocolError:
+                self.malformed += 1
+        self._tell_what_has_come()
 
     def _hand_on(self, body: memoryview) -> None:
         # a record has whole pieces; what makes no sense is dropped, and the others come
@@ -252,6 +455,7 @@ class Link:
 
     def _heard(self) -> None:
         self._heard_at = time.monotonic()
+        self._has_been_reached = True
         if self._is_silent:
             self._is_silent = False
             self._events.on_heard(self)
@@ -259,25 +463,30 @@ class Link:
     def _broken(self) -> None:
         with self._lock:
             self._drop_connection()
-        self._closed_at = time.monotonic()
+        if not self._has_moved:  # else it says nothing of who was there
+            self._closed_at = time.monotonic()
         self._dial()
 
-    def _drop_connection(self) -> None:
+    def _drop_way(self) -> None:
         # under the lock, in the loop's thread
+        self._tunnel = self._opening = None
+        self._drop_connection()
+
+    def _drop_connection(self) -> None:
         found, writer = self._connection, self._writer
         if found is None or writer is None:
             return
         self._loop.stop_reading(found.socket.fileno())
         if self._rest is not None:
             self._loop.stop_writing(writer.fileno())
-        self._connection = self._writer = self._rest = None
+        self._connection = self._writer = self._rest = self._part = None
         writer.close()
         found.socket.close()
 
     # dialling: a thread of its own while there is no connection that says anything
 
     def _dial(self) -> None:
-        if self._addresses and not self._is_dialling and not self._is_over:
+        if self._addresses and not self._is_dialling and self._wants_connection():
             self._is_dialling = True
             helper_thread(self._keep_dialling, "monarch-dial").start()
 
@@ -297,34 +506,62 @@ class Link:
                 refused_at = None
             elif refused_at is None:
                 refused_at = now
-            elif now - refused_at > _REFUSED_S and self._connection is None:
+            elif now - refused_at > _REFUSED_S and self._has_no_way:
                 self._loop.soon(lambda: self.lose(_GONE))
                 break
             time.sleep(_PAUSE_S)
         self._is_dialling = False
 
     def _wants_connection(self) -> bool:
-        return not self._is_over and (self._connection is None or self._is_silent)
+        return not self._is_over and (self._has_no_way or (self._is_silent and not self.through))
+
+    @property
+    def _has_no_way(self) -> bool:
+        return self._connection is None and self._tunnel is None and self._opening is None
 
     # writing: whoever has the lock
 
     def _push(self) -> None:
-        while self._rest is None and self._connection is not None:
-            record = self._outgoing.next()
-            if record is None:
-                return
-            self._write(self._connection, self._sealed(self._connection, _DATA, *record))
+        while self._can_write and (record := self._outgoing.next()) is not None:
+            self._emit(_DATA, *record)
 
     def _say(self, kind: int) -> None:
         # a sign of life, and what has come; a record that is being written is one too
-        if self._rest is None and self._connection is not None:
-            self._write(self._connection, self._sealed(self._connection, kind, 0, []))
+        if self._can_write:
+            self._emit(kind, 0, [])
 
-    def _sealed(self, on: Connection, kind: int, number: int, body: Body) -> memoryview:
-        header = _HEADER.pack(kind, number, self._incoming.received)
+    @property
+    def _can_write(self) -> bool:
+        if self._connection is None:
+            return self._tunnel is not None
+        return self._rest is None
+
+    def _emit(self, kind: int, number: int, body: Body) -> None:
+        if self._connection is not None:
+            self._write(self._connection, self._record(self._connection, kind, number, body))
+        elif self._tunnel is not None:
+            pieces = body.in_a_record if isinstance(body, Part) else body
+            self._tunnel.carry([self._header(kind, number), *pieces])
+
+    def _record(self, on: Connection, kind: int, number: int, body: Body) -> memoryview:
+        if isinstance(body, Part):
+            return self._sealed(on, _PART, number, [body.header], body.data)
+        return self._sealed(on, kind, number, body)
+
+    def _sealed(
+        self,
+        on: Connection,
+        kind: int,
+        number: int,
+        body: Sequence[Bytes],
+        behind: memoryview | None = None,
+    ) -> memoryview:
+        return on.sealer.seal(self._header(kind, number), *body, behind=behind)
+
+    def _header(self, kind: int, number: int) -> bytes:
         self._incoming.told()
         self._said_at = time.monotonic()
-        return on.sealer.seal(header, *body)
+        return _HEADER.pack(kind, number, self._incoming.received)
 
     def _write(self, on: Connection, record: memoryview) -> None:
         try:
@@ -351,3 +588,5 @@ class Link:
             if self._rest is None:
                 self._loop.stop_writing(self._writer.fileno())
                 self._push()
+                if self._incoming.is_to_be_told():
+                    self._say(_PULSE)

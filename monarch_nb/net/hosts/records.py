@@ -5,6 +5,9 @@ record: none is ever used twice with a key. AES-GCM says whether a record is the
 knows the secret of the link; anything else ends the connection.
 
     length of what follows u32 | AES-128-GCM of the body, with its tag
+
+Long bodies are encrypted out of the memory in which they lie, and decrypted into the one where they
+shall be: neither end copies them.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ BODY_BYTES: Final = 1 << 20
 _LENGTH: Final = struct.Struct("<I")
 _TAG_BYTES: Final = 16
 _NONCE_BYTES: Final = 12
-_LONGEST: Final = _LENGTH.size + BODY_BYTES + _TAG_BYTES
+_FRAMING_BYTES: Final = _LENGTH.size + _TAG_BYTES
+_LONGEST: Final = BODY_BYTES + _FRAMING_BYTES
+_READ_BYTES: Final = 1 << 16  # of what follows a record; more would have to be moved
 
 
 class Sealer:
@@ -34,21 +39,29 @@ class Sealer:
         self._cipher = AESGCM(key)
         self._count = 0
         self._body = room_for(BODY_BYTES)
-        self._record = room_for(_LONGEST)
+        self._records = room_for(2 * _LONGEST)
 
-    def seal(self, *parts: bytes) -> memoryview:
-        """Return a record of these bytes, as it goes onto the stream; it is good until the next."""
+    def seal(self, *parts: bytes | memoryview, behind: memoryview | None = None) -> memoryview:
+        """Return a record of these bytes as it goes onto the stream, and one of what is `behind`
+        it; good until the next."""
         end = 0
         for part in parts:
             begin, end = end, end + len(part)
             self._body[begin:end] = part
-        size = end + _TAG_BYTES
-        _LENGTH.pack_into(self._record, 0, size)
-        record = self._record[: _LENGTH.size + size]
-        sealed = record[_LENGTH.size :]
-        self._cipher.encrypt_into(_nonce(self._count), self._body[:end], None, sealed)
+        end = self._seal(0, self._body[:end])
+        if behind is not None:
+            end = self._seal(end, behind)
+        return self._records[:end]
+
+    def _seal(self, at: int, body: memoryview) -> int:
+        # where the record of this body ends
+        size = len(body) + _TAG_BYTES
+        _LENGTH.pack_into(self._records, at, size)
+        begin = at + _LENGTH.size
+        nonce, end = _nonce(self._count), begin + size
+        self._cipher.encrypt_into(nonce, body, None, self._records[begin:end])
         self._count += 1
-        return record
+        return end
 
 
 class RecordReader:
@@ -57,13 +70,22 @@ class RecordReader:
     def __init__(self, key: bytes) -> None:
         self._cipher = AESGCM(key)
         self._count = 0
-        self._kept = room_for(2 * _LONGEST)
+        self._kept = room_for(_LONGEST + _READ_BYTES)
         self._filled = 0
         self._body = room_for(BODY_BYTES)
+        self._target: memoryview | None = None
 
     @property
     def room(self) -> memoryview:
-        return self._kept[self._filled :]
+        """Where to receive: the rest of a record that has begun, else a little."""
+        end = self._filled + _READ_BYTES
+        if self._filled > _LENGTH.size:
+            end = _LENGTH.size + self._size_at(0)
+        return self._kept[self._filled : end]
+
+    def open_into(self, target: memoryview) -> None:
+        """Have the next body, which must be as long, put there."""
+        self._target = target
 
     def take(self, count: int) -> Iterator[memoryview]:
         """Iterate over the bodies that are whole now, each of which is good until the next.
@@ -73,10 +95,8 @@ class RecordReader:
         self._filled += count
         at = 0
         while self._filled - at > _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(self._kept, at)
-            if not _TAG_BYTES <= size <= BODY_BYTES + _TAG_BYTES:
-                raise RemoteProtocolError(f"a record of {size} bytes")
-            begin, end = at + _LENGTH.size, at + _LENGTH.size + size
+            begin = at + _LENGTH.size
+            end = begin + self._size_at(at)
             if end > self._filled:
                 break
             yield self._open(self._kept[begin:end])
@@ -86,8 +106,19 @@ class RecordReader:
             self._kept[:left] = self._kept[at : self._filled]
             self._filled = left
 
+    def _size_at(self, at: int) -> int:
+        size: int = _LENGTH.unpack_from(self._kept, at)[0]
+        if not _TAG_BYTES <= size <= BODY_BYTES + _TAG_BYTES:
+            raise RemoteProtocolError(f"a record of {size} bytes")
+        return size
+
     def _open(self, sealed: memoryview) -> memoryview:
-        body = self._body[: len(sealed) - _TAG_BYTES]
+        body, self._target = self._target, None
+        size = len(sealed) - _TAG_BYTES
+        if body is None:
+            body = self._body[:size]
+        elif len(body) != size:
+            raise RemoteProtocolError(f"a body of {size} bytes in place of one of {len(body)}")
         try:
             self._cipher.decrypt_into(_nonce(self._count), sealed, None, body)
         except InvalidTag:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from monarch_nb.net.hosts.link import Link
+from monarch_nb.net.hosts.pieces import Piece
 from monarch_nb.net.hosts.session import Flow
 
 
@@ -20,7 +21,7 @@ class Routes:
         self._ask = ask
         self._lock = threading.Lock()
         self._links: dict[int, Link] = {}
-        self._waiting: dict[int, list[tuple[Flow, Sequence[bytes]]]] = {}
+        self._waiting: dict[int, list[tuple[Flow, Sequence[Piece]]]] = {}
         self._detoured: set[int] = set()
         self._controller: Link | None = None
 
@@ -28,18 +29,22 @@ class Routes:
     def links(self) -> list[Link]:
         return list(self._links.values())
 
+    def link(self, host: int) -> Link | None:
+        """Return the link to a host, if it has one of its own."""
+        return self._links.get(host)
+
     @property
     def controller(self) -> Link | None:
         """The link to the host to which all others are known; None: this is it."""
         return self._controller
 
-    def send(self, host: int, flow: Flow, pieces: Sequence[bytes]) -> None:
+    def send(self, host: int, flow: Flow, pieces: Sequence[Piece]) -> None:
         """Send pieces of a message to a process of this host. What nobody knows is dropped."""
         link = self._links.get(host) or self._other_way(host, flow, pieces)
         if link is not None:
             link.send(flow, pieces)
 
-    def _other_way(self, host: int, flow: Flow, pieces: Sequence[bytes]) -> Link | None:
+    def _other_way(self, host: int, flow: Flow, pieces: Sequence[Piece]) -> Link | None:
         is_first = False
         with self._lock:
             if (link := self._links.get(host)) is not None:  # just now
@@ -54,6 +59,15 @@ class Routes:
         if is_first:
             self._ask(host)
         return None
+
+    def want(self, host: int) -> None:
+        """Ask to be introduced to a host, unless that was done or there is no way but the
+        controller's."""
+        with self._lock:
+            if host in self._links or host in self._waiting or host in self._detoured:
+                return
+            self._waiting[host] = []
+        self._ask(host)
 
     def hold(self, host: int) -> None:
         """Keep what is sent to a host until there is a way."""

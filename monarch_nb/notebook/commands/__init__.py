@@ -34,10 +34,12 @@ COMMANDS: Final[dict[str, Command]] = {
     "use": status.USE,
     "show": status.SHOW,
     "status": status.STATUS,
+    "scale": starting.SCALE,
     "heal": starting.HEAL,
     "restart": starting.RESTART,
     "jobs": hosts.JOBS,
     "script": hosts.SCRIPT,
+    "shell": hosts.SHELL,
     "doctor": hosts.DOCTOR,
     "put": variables.PUT,
     "get": variables.GET,
@@ -58,8 +60,8 @@ COMMANDS: Final[dict[str, Command]] = {
 
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "Meshes": ("up", "down", "list", "use", "show", "status", "heal", "restart"),
-    "Hosts": ("jobs", "script", "doctor"),
+    "Meshes": ("up", "down", "list", "use", "show", "status", "scale", "heal", "restart"),
+    "Hosts": ("jobs", "script", "shell", "doctor"),
     "Variables and scripts": ("put", "get", "run", "auto"),
     "Logs and errors": ("logs", "errors"),
     "Ranks that hang": ("interrupt", "stacks", "collectives", "regroup"),

@@ -1,4 +1,5 @@
-"""`%mesh jobs`, `script`, `doctor`: the hosts that engines give, and what is wrong with them."""
+"""`%mesh jobs`, `script`, `shell`, `doctor`: the hosts that engines give, what is done there, and
+what is wrong with them."""
 
 from __future__ import annotations
 
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from IPython.display import display
 
+from monarch_nb.control.jobs.status import told
+from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook import options
 from monarch_nb.notebook.commands import where
 from monarch_nb.notebook.commands.command import Command, say
@@ -17,12 +21,11 @@ from monarch_nb.notebook.commands.where import WhereParser
 from monarch_nb.notebook.display.display import table_html, table_text
 from monarch_nb.notebook.display.units import duration
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.jobs.live_line import told
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import JobStatus
+    from monarch_nb.control.api import JobStatus, ProcMesh
 
 MAX_PLACES: Final = 8  # hosts that are named in a line of the doctor's
 NO_JOB: Final = "No hosts were asked for. Type: %mesh up --on ssh:node1,node2 --gpus 8"
@@ -33,6 +36,24 @@ _SCRIPT: Final = WhereParser(
     "%mesh script", "%mesh script, or %mesh script --on slurm --hosts 4 --gpus 8"
 )
 _SCRIPT.add_argument("name", nargs="?", metavar="MESH")
+
+
+class ShellParser(Parser):
+    """Keeps what is behind `--`."""
+
+    def own(self, words: list[str]) -> list[str]:
+        return where.cut(words)[0]
+
+    def parse_args(self, words: list[str]) -> argparse.Namespace:
+        typed, behind = where.cut(words)
+        chosen: argparse.Namespace = super().parse_args(typed)
+        chosen.words = tuple(behind)
+        return chosen
+
+
+_SHELL: Final = ShellParser("%mesh shell", "%mesh shell 3, or %mesh shell 3 -- nvidia-smi")
+_SHELL.add_argument("rank", type=options.ranks, metavar="RANK")
+_SHELL.add_argument("--name")
 
 _DOCTOR: Final = Parser("%mesh doctor", "%mesh doctor, or %mesh doctor mesh0")
 _DOCTOR.add_argument("name", nargs="?", metavar="MESH")
@@ -95,6 +116,34 @@ def _axis(text: str) -> tuple[str, int]:
         _SCRIPT.error(str(wrong))
 
 
+def _shell(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.control.whole(session.meshes.pick(chosen.name))
+    if len(chosen.rank) != 1:
+        _SHELL.error(f"is for one rank, not for {rank_words(chosen.rank)}")
+    [rank] = chosen.rank
+    check_ranks(mesh, [rank])
+    if not chosen.words:
+        say(_way_in(session, mesh, rank))
+        return
+    session.link.attach()
+    code = session.control.run_on_host(mesh, rank, chosen.words)
+    if code:
+        say(f"{chosen.words[0]} ended with code {code}")
+
+
+def _way_in(session: Session, mesh: ProcMesh, rank: int) -> str:
+    job = session.jobs.find(mesh.name)
+    if job is None:
+        return f"rank {rank} is on this machine: open a terminal here"
+    try:
+        command = job.shell_command(session.control.host_of(mesh, rank))
+    except RuntimeError as error:
+        return f"the host of rank {rank}: {error}"
+    return (
+        f"A notebook has no terminal. In one, this opens a shell where rank {rank} is:\n{command}"
+    )
+
+
 def _doctor(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.pick(chosen.name) if chosen.name else session.meshes.glance()
     alike: dict[tuple[str, str], list[str]] = {}
@@ -111,6 +160,10 @@ JOBS: Final = Command(_JOBS, _jobs, (
 SCRIPT: Final = Command(_SCRIPT, _script, (
     ("script [MESH]", "what the engine was given for it: a script, a manifest, commands"),
     ("    --on slurm --hosts 4 --gpus 8", "what it would be given; the options of up"),
+))  # fmt: skip
+SHELL: Final = Command(_SHELL, _shell, (
+    ("shell RANK [--name MESH]", "what opens a shell on its host, in a terminal"),
+    ("    -- nvidia-smi", "run this there instead, and show what it writes"),
 ))  # fmt: skip
 DOCTOR: Final = Command(_DOCTOR, _doctor, (
     ("doctor [MESH]", "what is wrong with this machine and its hosts, and what to type"),

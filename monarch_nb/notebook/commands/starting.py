@@ -1,4 +1,4 @@
-"""`%mesh up`, `down`, `heal`, `restart`: how meshes come, go and are mended."""
+"""`%mesh up`, `down`, `scale`, `heal`, `restart`: how meshes come, go and are mended."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from monarch_nb.notebook.commands import where
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.commands.where import WhereParser
 from monarch_nb.notebook.jobs.live_line import LiveLine
+from monarch_nb.notebook.jobs.scaling import HOSTS
 from monarch_nb.notebook.meshes import Asked
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
@@ -25,6 +26,11 @@ _UP.set_defaults(there="keep")
 _DOWN: Final = Parser("%mesh down", "%mesh down, or %mesh down mesh0, or %mesh down --all")
 _DOWN.add_argument("name", nargs="?", metavar="MESH")
 _DOWN.add_argument("--all", action="store_true")
+
+_SCALE: Final = Parser("%mesh scale", "%mesh scale --hosts 6")
+_SCALE.add_argument("name", nargs="?", metavar="MESH")
+_SCALE.add_argument("--hosts", type=options.count)
+_SCALE.add_argument("--add", metavar="NODE,NODE")
 
 _HEAL: Final = Parser("%mesh heal", "%mesh heal, or %mesh heal --shrink")
 _HEAL.add_argument("name", nargs="?", metavar="MESH")
@@ -70,6 +76,19 @@ def _down(session: Session, chosen: argparse.Namespace) -> None:
         say(lifecycle.down([lifecycle.whole_mesh(chosen.name)]))
 
 
+def _scale(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.lifecycle.whole_mesh(chosen.name)
+    places = tuple(filter(None, (chosen.add or "").split(",")))
+    hosts = chosen.hosts
+    if hosts is None:
+        if not places:
+            _SCALE.error("needs to know how many hosts")
+        hosts = mesh.sizes.get(HOSTS, 1) + len(places)
+    cell = session.cells.here()
+    cell.waiting.end()  # the live line says more
+    say(session.scaling.scale(mesh, hosts, places, LiveLine(cell.output)))
+
+
 def _heal(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.control.whole(session.meshes.pick(chosen.name))
     say(session.lifecycle.heal(mesh, shrink=chosen.shrink))
@@ -90,7 +109,8 @@ UP: Final = Command(_UP, _up, (
     ("    --new", "start this one beside the mesh that is up"),
     ("up --on ssh:node1,node2 --gpus 8", "start eight ranks on each of these hosts"),
     ("    --python PATH", "of the hosts; -- OPTIONS: of ssh"),
-    ("    --spares 1", "the last one holds no ranks until %mesh heal needs it"),
+    ("    --spares 1", "one holds no ranks until %mesh heal needs it: the last of those named"),
+    ("    --min-hosts 3", "so many are enough, where the others cannot come"),
     ("up --on slurm --hosts 4 --gpus 8", "the same on hosts from the queue"),
     ("    --time 4:00:00 --partition h100", "--account --qos --python; -- OPTIONS: of sbatch"),
     ("up --on k8s --hosts 4 --gpus 8", "pods, with --namespace ml --image IMAGE"),
@@ -100,6 +120,10 @@ UP: Final = Command(_UP, _up, (
 ))  # fmt: skip
 DOWN: Final = Command(_DOWN, _down, (
     ("down [MESH] [--all]", "stop a mesh, or all, and give its hosts back"),
+))  # fmt: skip
+SCALE: Final = Command(_SCALE, _scale, (
+    ("scale [MESH] --hosts 6", "more or fewer hosts; ranks that stay keep what they hold"),
+    ("    --add node5,node6", "name the new ones, of ssh"),
 ))  # fmt: skip
 HEAL: Final = Command(_HEAL, _heal, (
     ("heal [MESH] [--shrink]", "start lost ranks again; --shrink: go on without them"),

@@ -11,10 +11,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from monarch_nb.control import engines
 from monarch_nb.control.engines import ENGINES, Engine, Wanted
+from monarch_nb.control.jobs import profiles
 from monarch_nb.notebook import options
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.jobs import profiles
 from monarch_nb.notebook.lifecycle import MAX_RANKS
 from monarch_nb.notebook.options import Parser
 
@@ -37,13 +38,13 @@ class WhereParser(Parser):
             self.add_argument(f"--{option}")
 
     def own(self, words: list[str]) -> list[str]:
-        return _cut(words)[0]
+        return cut(words)[0]
 
     def parse_args(self, words: list[str]) -> argparse.Namespace:
-        typed, behind = _cut(words)
+        typed, behind = cut(words)
         chosen: argparse.Namespace = super().parse_args(typed)
         if chosen.on is not None and _engine(chosen.on) is None:
-            theirs, theirs_behind = _cut(self._profile(chosen))
+            theirs, theirs_behind = cut(self._profile(chosen))
             engine = super().parse_args(theirs).on
             chosen = super().parse_args([*theirs, *typed])
             chosen.on = engine
@@ -57,8 +58,10 @@ class WhereParser(Parser):
             words = profiles.words_of(chosen.on)
         except KeyError:
             raise MagicError(_unknown(chosen.on)) from None
+        except ValueError as error:
+            raise MagicError(str(error)) from None
         known = [f"--{each}" for each in _OF_PROFILES]
-        for word in _cut(words)[0]:
+        for word in cut(words)[0]:
             option = word.partition("=")[0]
             if option not in known:
                 close = difflib.get_close_matches(option, known, 1)
@@ -83,7 +86,8 @@ def wanted(
     parser: Parser, chosen: argparse.Namespace, axes: dict[str, int]
 ) -> tuple[Wanted | None, dict[str, int]]:
     """Return the hosts to ask for, None for this machine; and the axes of each host."""
-    given = {name: value for name in _OF_ENGINES if (value := getattr(chosen, name)) is not None}
+    options_given = ((name, getattr(chosen, name.replace("-", "_"))) for name in _OF_ENGINES)
+    given = {name: value for name, value in options_given if value is not None}
     if chosen.on is None:
         beside = ["--hosts"] if chosen.hosts is not None else [f"--{name}" for name in given]
         if beside or chosen.words:
@@ -105,27 +109,21 @@ def wanted(
 
 def _hosts(engine: Engine, word: str, names: Sequence[str], *counts: int | None) -> int:
     told = [each for each in counts if each is not None]
-    if engine.has_places:
-        if not names:
-            raise MagicError(f"--on {word} needs the names of hosts. Type: {engine.example}")
-        told.append(len(names))
-    elif names:
-        raise MagicError(f"--on {word} chooses its hosts itself. Type: {engine.example}")
+    try:
+        engines.check_places(word, names)
+    except ValueError as error:
+        raise MagicError(f"{error}. Type: {engine.example}") from None
+    told += [len(names)] if names else []
     if len(set(told)) > 1:
         raise MagicError(f"How many hosts? Both {told[0]} and {told[-1]} were asked for")
     return told[0] if told else 1
 
 
 def _check(engine: Engine, word: str, chosen: argparse.Namespace, given: Iterable[str]) -> None:
-    foreign = [name for name in given if name not in engine.options]
-    if foreign:
-        of = ", ".join(each for each, other in ENGINES.items() if foreign[0] in other.options)
-        raise MagicError(f"--{foreign[0]} is an option of {of}, not of {word}")
-    missing = [name for name in engine.required if name not in given]
-    if missing:
-        raise MagicError(f"--on {word} needs --{missing[0]}. Type: {engine.example}")
-    if chosen.words and not engine.words:
-        raise MagicError(f"--on {word} takes nothing behind --, which was {chosen.words[0]!r}")
+    try:
+        engines.check(word, given, chosen.words)
+    except ValueError as error:
+        raise MagicError(f"{error}. Type: {engine.example}") from None
     if chosen.device == "cuda" and not engine.is_here:
         raise MagicError(
             "--device cuda is for ranks of this machine: on other hosts each rank sees all GPUs, "
@@ -155,6 +153,7 @@ def _unknown(word: str) -> str:
     )
 
 
-def _cut(words: list[str]) -> tuple[list[str], list[str]]:
+def cut(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words before `--`, and those behind it."""
     place = words.index("--") if "--" in words else len(words)
     return words[:place], words[place + 1 :]

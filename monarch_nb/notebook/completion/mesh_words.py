@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from monarch_nb.control.engines import ENGINES
+from monarch_nb.control.jobs import profiles
 from monarch_nb.notebook import commands, options
-from monarch_nb.notebook.jobs import profiles
 from monarch_nb.notebook.meshes import Meshes
 
 if TYPE_CHECKING:

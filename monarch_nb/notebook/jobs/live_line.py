@@ -6,10 +6,10 @@ line for each step.
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import TYPE_CHECKING
 
+from monarch_nb.control.jobs.status import stage_text
 from monarch_nb.notebook.output.cell_output import CellOutput
 from monarch_nb.notebook.output.mime import text_content
 
@@ -44,29 +44,3 @@ class LiveLine:
     def follow(self, status: JobStatus) -> None:
         """Say where a job stands."""
         self.step(status.stage.value, stage_text(status))
-
-
-def stage_text(status: JobStatus) -> str:
-    """Return `queued (Priority), starts ~14:05`, or `3/4 hosts (waiting for node2)`."""
-    if status.stage.value in ("joining", "up"):
-        return f"{status.joined}/{status.hosts} hosts{_reason(status)}"
-    return told(status)
-
-
-def told(status: JobStatus) -> str:
-    """Return the same by the name of its stage alone: `gone (NODE_FAIL)`."""
-    text = f"{status.stage.value}{_reason(status)}"
-    if status.stage.value != "queued" or status.starts_at is None:
-        return text
-    return f"{text}, starts ~{clock(status.starts_at)}"
-
-
-def _reason(status: JobStatus) -> str:
-    first = status.reason.partition("\n")[0]
-    return f" ({first})" if first else ""
-
-
-def clock(at: float) -> str:
-    """Return `14:05`, with the date if that is not today; `at` is in seconds since the epoch."""
-    is_today = time.strftime("%x", time.localtime(at)) == time.strftime("%x")
-    return time.strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", time.localtime(at))

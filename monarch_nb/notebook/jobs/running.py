@@ -36,15 +36,25 @@ class RunningJobs:
         self.end(name)  # its mesh was stopped in Python
         job = self._jobs[name] = self._control.job(name, wanted)
         job.apply()
+        try:
+            self.follow(job, lambda status: follow(_with_way_on(job, status)))
+        except KeyboardInterrupt:
+            if not job.has_enough():
+                raise
+            job.settle()
+        return job
+
+    def follow(self, job: JobTrait, follow: Follow) -> None:
+        """Wait until hosts that were asked for are there or will not come. Raises what the job
+        raises."""
         while (status := _status(job)) is not None:
             if status.stage.value == _GONE:
                 job.state(cached_path=None)  # raises with more words, if the engine has them
                 raise RuntimeError(status.reason or "its hosts have gone")
             follow(status)
             if status.stage.value not in _COMING:
-                break
+                return
             time.sleep(POLL_S)
-        return job
 
     def end(self, name: str) -> bool:
         """Give the hosts of a mesh back; whether it had any of its own."""
@@ -54,6 +64,10 @@ class RunningJobs:
         job.kill()
         del self._jobs[name]
         return True
+
+    def find(self, name: str) -> JobTrait | None:
+        """Return the job of a mesh; None where its ranks are on this machine."""
+        return self._jobs.get(name)
 
     def job(self, name: str) -> JobTrait:
         """Return the job of a mesh. Raises `MagicError` where it has none."""
@@ -68,6 +82,14 @@ class RunningJobs:
     def all(self) -> Mapping[str, JobStatus | None]:
         """Return where each stands; None where nobody can tell."""
         return {name: _status_if_told(job) for name, job in self._jobs.items()}
+
+
+def _with_way_on(job: JobTrait, status: JobStatus) -> JobStatus:
+    if status.stage.value not in _COMING or not job.has_enough():
+        return status
+    first = status.reason.partition("\n")[0]
+    way_on = f"the stop button goes on with {status.joined}"
+    return status._replace(reason="; ".join(filter(None, [first, way_on])))
 
 
 def _status(job: JobTrait) -> JobStatus | None:

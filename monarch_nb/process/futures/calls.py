@@ -11,11 +11,12 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from monarch_nb.core.casting import Run
 from monarch_nb.core.shape.values import ValueMesh
-from monarch_nb.core.wire.frames import GATE_BIT, REPLY, Message
+from monarch_nb.core.wire.frames import GATE_BIT, REPLY, SHARED, Message
 from monarch_nb.core.wire.messages.actors import Interrupt
 from monarch_nb.process import remote_errors
 from monarch_nb.process.exit import Exit
@@ -226,6 +227,13 @@ class SingleCall(_Pending[R]):
         return found
 
 
+Answer = Message | Callable[[], Any]
+
+
+def _read(decode: Callable[[Message], Any], _place: int, answer: Answer) -> Any:
+    return decode(answer) if isinstance(answer, Message) else answer()
+
+
 class GatherCall(_Pending[Any]):
     """Every member is asked; done when all have answered or one has failed."""
 
@@ -280,13 +288,18 @@ class GatherCall(_Pending[Any]):
         # The answers, not looked at. The same mesh for whoever asks: its end gives memory back.
         with _gathering:
             if self._found is None:
-                pairs = zip(self.target.ranks, self._answers, strict=True)
-                unread = [self._unread(rank, each) for rank, each in pairs if each is not None]
-                self._found = ValueMesh._lazy(self.target.shape, unread)
+                unread = self._proc.payloads.unread
+                answers = [
+                    unread(each) if each is not None and each.flags & SHARED else each
+                    for each in self._answers
+                ]
+                self._found = ValueMesh._lazy(self.target.shape, answers, self._reader())
             return self._found
 
-    def _unread(self, rank: int, answer: Message) -> Callable[[], object]:  # noqa: ARG002
-        return self._proc.payloads.unread(answer)
+    def _reader(self) -> Callable[[int, Answer], Any]:
+        """Return what makes a value of a member's answer; it keeps nothing of this call, which
+        would keep what ranks have lent."""
+        return partial(_read, self._proc.decode)
 
     def answered(self) -> dict[int, Any]:
         found = {}

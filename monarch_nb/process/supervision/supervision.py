@@ -144,8 +144,10 @@ class MeshState:
         return self.wrap(self)
 
     def follow(self, processes: Sequence[int]) -> None:
-        """Have these processes, which the owner of the mesh has told."""
-        self.processes[:] = processes
+        """Have these processes, which the owner of the mesh has told: of the ranks that are known
+        here, as it may have more or fewer hosts since."""
+        known = processes[: len(self.processes)]
+        self.processes[: len(known)] = known
 
     def make_internal(self) -> None:
         self.internal = True

@@ -124,13 +124,14 @@ class Buffers:
         def fetch() -> None:
             staged = device.staging(size)
             device.copy(staged, device.part(memory, start, size))
+            assert staged.view is not None
             self._send(message, staged.view)
 
         self.copiers.put(fetch)
 
     def on_write(self, wanted: WriteBuffer, message: Message) -> None:
         """Fill a part of a buffer."""
-        chunk = memoryview(message.buffers[0]).cast("B")
+        chunk = self._proc.payloads.buffer_of(message)
         memory = self._asked_for(wanted, message, chunk.nbytes, write=True)
         if memory is None:
             return
@@ -167,5 +168,5 @@ class Buffers:
             return None
         return memory
 
-    def _send(self, message: Message, chunk: object) -> None:
-        self._proc.answer(message, Done(), [chunk])
+    def _send(self, message: Message, chunk: memoryview) -> None:
+        self._proc.answer(message, Done(), self._proc.payloads.encode_buffer(chunk, message.source))

@@ -173,6 +173,7 @@ class Transfer(Future[None]):
             operation.size,
             write=operation.write,
             deadline=self._deadline,
+            later=later,
             then=then,
         )
         with self._lock:

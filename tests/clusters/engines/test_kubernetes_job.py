@@ -6,6 +6,7 @@ of the pods as processes here.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from monarch_nb.errors import LaunchError
 from monarch_nb.host import rundir
 from monarch_nb.job import ImageSpec, KubeConfig, KubernetesJob
 from monarch_nb.spmd import setup_torch_elastic_env
+from tests import inside
 from tests.clusters.actors import Where
 from tests.clusters.engines import control_plane, planes
 from tests.clusters.engines.control_plane import ADMIN, GUEST, STRANGER, ControlPlane
@@ -35,6 +37,7 @@ from tests.support import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 IMAGE = ImageSpec("registry/ml:1", {"nvidia.com/gpu": 8})
+SMALL = ImageSpec("registry/ml:1", {"nvidia.com/gpu": 1})
 QUOTA = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}
 
 
@@ -68,11 +71,11 @@ def new_job(plane, kubelet) -> Iterator[Callable[..., KubernetesJob]]:
     """`new_job()`: two hosts, as `trainers`; killed after the test."""
     made = []
 
-    def new(image=IMAGE, namespace="ml", user=ADMIN, **options) -> KubernetesJob:
+    def new(image=IMAGE, namespace="ml", user=ADMIN, spares=0, **options) -> KubernetesJob:
         reached = KubeConfig.from_path(str(plane.config(user)))
         asked = {"python_exe": sys.executable, **options}
         made.append(KubernetesJob(namespace, kubeconfig=reached, **asked))
-        made[-1].add_mesh("trainers", 2, image_spec=image)
+        made[-1].add_mesh("trainers", 2, image_spec=image, spares=spares)
         return made[-1]
 
     yield new
@@ -205,6 +208,93 @@ def test_an_evicted_pod_is_told_and_the_other_goes_on(new_job, kubelet, monkeypa
     found = job.status()
     assert (found.stage, found.joined) == (Stage.UP, 1)
     assert "Evicted: The node was low on resource: memory." in found.reason
+
+
+@pytest.mark.fault
+def test_a_spare_pod_takes_the_place_of_a_lost_host_then_one_more_pod_does(
+    new_job, kubelet, monkeypatch
+):
+    monkeypatch.setattr("monarch_nb.unhandled_fault_hook", lambda _: None, raising=False)
+    job = new_job(spares=1, image=SMALL)
+    hosts = hosts_of(job)
+    hosts.initialized.get(60)
+    eventually(lambda: job.status()[1:4] == (Stage.UP, 3, 3), 30)
+    procs = hosts.spawn_procs()
+    where = procs.spawn("where", Where)
+    assert counts(where) == [1, 1]
+    evict(kubelet, place=1)
+    eventually(lambda: inside.lost(procs) == [1], 20)
+    procs.heal()
+    assert counts(where) == [2, 1]
+    [moved] = inside.state(procs).moves
+    assert re.fullmatch(r"rank 1 is on monarch-trainers-\w+-2 now", moved)
+    evict(kubelet, place=2)
+    eventually(lambda: inside.lost(procs) == [1], 20)
+    procs.heal()
+    assert counts(where) == [3, 1]
+    names = [pod.metadata.name for pod in kubelet.pods() if pod.status.phase == "Running"]
+    assert len(names) >= 2, "one more for each that is lost"
+    assert job.status().stage is Stage.UP
+
+
+def counts(actors):
+    return list(actors.count.call().get(60).values())
+
+
+def evict(kubelet, place):
+    [pod] = [pod for pod in kubelet.pods() if ours.place_of(_json(pod)) == place]
+    kubelet.evict(pod.metadata.name, "The node was low on resource: memory.")
+
+
+def python_that(tmp_path, lines):
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\n{lines}\nexec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize("how", ["exit 3", "exec sleep 1000"], ids=["fails", "waits"])
+def test_pods_that_come_are_used_where_they_are_enough(new_job, tmp_path, core, how):
+    python = python_that(tmp_path, f'test "$JOB_COMPLETION_INDEX" = 1 && {how}')
+    job = new_job(image=SMALL, python_exe=python, min_hosts=1)
+    job.apply()
+    eventually(job.has_enough, 60)
+    if how != "exit 3":
+        assert job.status()[1:4] == (Stage.JOINING, 1, 2)
+        job.settle()
+    hosts = hosts_of(job)
+    assert hosts.sizes == {"hosts": 1}
+    assert counts(hosts.spawn_procs().spawn("where", Where)) == [1]
+    assert job.status()[1:4] == (Stage.UP, 1, 2)
+    name, batch = job.status().id, client.BatchV1Api(core.api_client)
+    deadline = lambda: batch.read_namespaced_job(name, "ml").spec.active_deadline_seconds
+    eventually(lambda: deadline() is None, 20, "it is not ended while it is used")
+
+
+def test_more_pods_are_a_job_of_their_own_which_goes_with_them(new_job, core):
+    job = new_job(image=SMALL)
+    hosts = hosts_of(job)
+    procs = hosts.spawn_procs()
+    where = procs.spawn("where", Where)
+    assert counts(where) == [1, 1]
+    jobs = client.BatchV1Api(core.api_client)
+    more = job.scale("trainers", 3)
+    procs = procs.resize(more)
+    assert procs.initialized.get(60)
+    assert job.status()[1:4] == (Stage.UP, 3, 3)
+    assert len(jobs.list_namespaced_job("ml").items) == 2
+    assert counts(where) == [2, 2]
+    assert counts(procs.spawn("all", Where)) == [1, 1, 1]
+    host = inside.state(procs).agents[2] >> 48
+    shell = job.shell_command(host)
+    assert re.fullmatch(
+        r"kubectl --kubeconfig \S+ exec -it -n ml monarch-trainers-\w+-1-0-\w+ -- sh", shell
+    )
+    procs = procs.resize(more.slice(hosts=slice(2)))
+    job.scale("trainers", 2)
+    eventually(lambda: len(jobs.list_namespaced_job("ml").items) == 1, 20)
+    assert job.status()[1:4] == (Stage.UP, 2, 2)
+    assert counts(where) == [3, 3]
 
 
 def _json(pod):

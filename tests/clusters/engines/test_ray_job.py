@@ -155,7 +155,8 @@ def test_a_host_whose_actor_was_killed_is_lost_and_the_other_goes_on(cluster, no
         job = RayJob({"trainers": 2}, resources={"seat": 1})
         where = job.state(cached_path=None).trainers.spawn_procs().spawn("where", Where)
         where.machine.call().get(90)
-        ray.kill(job._job_placed._actors[0])
+        [placed] = job._job_placed
+        ray.kill(next(iter(placed._actors.values())))
         eventually(lambda: told, 20)
         say(crashed=told[0].crashed_ranks, fault=str(told[0]))
         say(alive=len(where.slice(hosts=1).machine.call_one().get(20)) > 0)
@@ -170,6 +171,71 @@ def test_a_host_whose_actor_was_killed_is_lost_and_the_other_goes_on(cluster, no
     stage, joined, hosts, reason = said["status"]
     assert (stage, joined, hosts) == ("up", 1, 2)
     assert "it was killed by `ray.kill`" in reason
+
+
+@pytest.mark.fault
+def test_a_spare_takes_the_place_of_a_lost_host_then_its_bundle_has_a_new_one(
+    cluster, no_host_stays
+):
+    said = run(
+        cluster,
+        """
+        import ray
+        from tests import inside
+
+        monarch_nb.unhandled_fault_hook = lambda _: None
+        job = RayJob({"trainers": 1}, resources={"seat": 1}, spares=1)
+        hosts = job.state(cached_path=None).trainers
+        procs = hosts.spawn_procs()
+        where = procs.spawn("where", Where)
+        say(sizes=dict(hosts.sizes), first=where.count.call().get(90).values())
+        eventually(lambda: status(job)[1] == 2, 60)
+        [placed] = job._job_placed
+        def lose():
+            ray.kill(placed._actors[inside.state(procs).agents[0] >> 48])
+            eventually(lambda: inside.lost(procs) == [0], 20)
+            procs.heal()
+        lose()
+        say(second=where.count.call().get(60).values(), moves=inside.state(procs).moves)
+        lose()
+        say(third=where.count.call().get(60).values())
+        eventually(lambda: status(job)[:3] == ["up", 2, 2], 60)
+        job.kill()
+        say(over=True)
+        """,
+    )
+    assert said["sizes"] == {"hosts": 1}
+    assert said["moves"] == ["rank 0 is on trainers[1] now"]
+    assert [said["first"], said["second"], said["third"]] == [[1], [1], [1]]
+    assert said["over"]
+
+
+def test_more_hosts_are_a_group_of_their_own_which_goes_with_them(cluster, no_host_stays):
+    said = run(
+        cluster,
+        """
+        import ray
+
+        job = RayJob({"trainers": 1}, resources={"seat": 1})
+        procs = job.state(cached_path=None).trainers.spawn_procs()
+        where = procs.spawn("where", Where)
+        say(first=where.count.call().get(90).values())
+        more = job.scale("trainers", 2)
+        procs = procs.resize(more)
+        procs.initialized.get(60)
+        say(two=status(job)[:3], kept=where.count.call().get(60).values())
+        say(all=procs.spawn("all", Where).count.call().get(60).values())
+        procs = procs.resize(more.slice(hosts=slice(1)))
+        job.scale("trainers", 1)
+        eventually(lambda: ray.available_resources().get("seat") == 1, 20)
+        say(one=status(job)[:3], again=where.count.call().get(60).values())
+        job.kill()
+        """,
+    )
+    assert said["two"] == ["up", 2, 2]
+    assert said["one"] == ["up", 1, 1]
+    assert (said["first"], said["kept"], said["again"]) == ([1], [2], [3])
+    assert said["all"] == [1, 1]
 
 
 @pytest.mark.fault

@@ -18,7 +18,8 @@ fixed = settings(derandomize=True, deadline=None, max_examples=40)
 HG = Extent(["h", "g"], [2, 3])
 
 
-lazy = ValueMesh._lazy
+def lazy(shape, makers):
+    return ValueMesh._lazy(shape, makers, lambda _, make: make())
 
 
 def letters() -> ValueMesh[str]:

@@ -16,6 +16,7 @@ from monarch_nb.control.doctor import Finding
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from tests.notebook.fake_client import FakeJob
 FakeJob.events.clear()
+FakeJob.least = None
 def tells(*statuses):
     FakeJob.statuses[:] = [JobStatus("slurm", *each) for each in statuses]
 """
@@ -178,6 +179,80 @@ def test_the_doctor_names_hosts_that_are_alike_once(faked):
     assert faked.ok("%mesh doctor").text() == "ok  a, c: well\n!   b: ill\n    -> eat\n"
 
 
+# ------------------------------------------------------------------------ fewer hosts, more, others
+
+
+def test_the_stop_button_goes_on_with_the_hosts_that_are_enough(faked):
+    faked.ok("tells((Stage.JOINING, 1, 4), (Stage.JOINING, 3, 4, '', 'waiting for d'))")
+    faked.ok("FakeJob.least = 3")
+    cell = faked.start("%mesh up --on slurm --hosts 4 --min-hosts 3 --gpus 2")
+    line = "3/4 hosts (waiting for d; the stop button goes on with 3)"
+    faked.until(lambda: line in cell.shown)
+    faked.interrupt()
+    faked.finish(cell)
+    assert cell.status == "ok"
+    assert re.search(r"^3/4 hosts \(.*\) -> ranks up in .*", cell.shown)
+    assert "mesh0 is up: 6 ranks (hosts=3 gpus=2) in " in cell.text()
+    assert faked.ok("print(FakeJob.events)").text() == "['apply slurm', 'settle']\n"
+
+
+def test_scale_asks_for_more_hosts_and_says_who_keeps_what(faked):
+    faked.ok(UP)
+    faked.ok(ON)
+    assert faked.ok("%mesh scale --hosts 2").text().startswith("mesh0 has 2 hosts already: 4 ranks")
+    faked.ok("tells((Stage.JOINING, 2, 3), (Stage.UP, 3, 3)); FakeJob.told = 0")
+    cell = faked.ok("%mesh scale --add c")
+    assert re.search(r"3/3 hosts -> ranks up in ", cell.shown)
+    assert cell.text() == (
+        "mesh0 has 3 hosts now: 6 ranks (hosts=3 gpus=2). variables of ranks 0-3 are kept; "
+        "process groups are to be made again\n"
+    )
+    assert (
+        "mesh0 is up already: 6 ranks" in faked.ok("%mesh up --on slurm --hosts 3 --gpus 2").text()
+    )
+    assert (
+        "ranks 2-5 ended; variables of ranks 0-1 are kept"
+        in faked.ok("%mesh scale mesh0 --hosts 1").text()
+    )
+    said = faked.ok("print(FakeJob.events)").text()
+    assert said == "['apply slurm', 'scale 3 c', 'scale 1']\n"
+    wrong = faked.run("%mesh scale")
+    assert wrong.error == "%mesh scale: needs to know how many hosts. Type: %mesh scale --hosts 6"
+    faked.ok("%mesh up 2 --new")
+    assert faked.run("%mesh scale --hosts 2").error == (
+        "mesh1 has no hosts of its own: its ranks are on this machine"
+    )
+
+
+def test_a_scale_that_fails_or_is_stopped_leaves_the_mesh_as_it_was(faked):
+    faked.ok(UP)
+    faked.ok(ON)
+    faked.ok("job = fake.makes_job; tells((Stage.JOINING, 2, 3, '', 'waiting for c'))")
+    cell = faked.start("%mesh scale --hosts 3")
+    faked.until(lambda: "2/3 hosts (waiting for c)" in cell.shown)
+    faked.stop_s(cell)
+    assert cell.error == "KeyboardInterrupt: mesh0 was not scaled: it is as it was"
+    faked.ok("tells((Stage.GONE, 2, 3, '', 'c: no such host'))")
+    assert faked.run("%mesh scale --hosts 3").error == "mesh0 was not scaled: c: no such host"
+    assert faked.ok("%mesh list").text() == "* mesh0: 4 ranks (hosts=2 gpus=2)\n"
+    said = faked.ok("print(FakeJob.events)").text()
+    assert said == "['apply slurm', 'scale 3', 'scale 2', 'scale 3', 'scale 2']\n"
+    faked.ok("fake.lost_ranks = [1]")
+    assert faked.run("%mesh scale --hosts 3").error == ("rank 1 of mesh0 is lost. Type: %mesh heal")
+
+
+def test_a_shell_is_opened_in_a_terminal(faked):
+    faked.ok(UP)
+    faked.ok(ON)
+    assert faked.ok("%mesh shell 3").text() == (
+        "A notebook has no terminal. In one, this opens a shell where rank 3 is:\nenter host1\n"
+    )
+    assert "is for one rank, not for ranks 0-1" in faked.run("%mesh shell 0-1").error
+    assert "rank 9" in faked.run("%mesh shell 9").error
+    faked.ok("%mesh up 2 --new")
+    assert faked.ok("%mesh shell 1").text() == "rank 1 is on this machine: open a terminal here\n"
+
+
 # ------------------------------------------------------------------------- hosts that are processes
 
 
@@ -192,6 +267,34 @@ def test_ranks_are_on_hosts_of_their_own(kernel):
     assert "hosts=1 gpus=0" in kernel.ok("%mesh status").shown
     assert rows(kernel.ok("%mesh jobs")) == [["mesh0", "processes", "up", "2/2"]]
     assert kernel.ok("%mesh script").text().count("-m monarch_nb.control.hosts.worker") == 2
+
+
+@pytest.mark.slow
+def test_ranks_that_stay_keep_what_they_have_when_hosts_come_and_go(kernel):
+    kernel.ok("%%mesh\nkept = rank * 10")
+    cell = kernel.ok("%mesh scale --hosts 3", timeout_s=60)
+    assert "mesh0 has 3 hosts now: 6 ranks (hosts=3 gpus=2)." in cell.text()
+    [data] = kernel.ok("%%mesh\nglobals().get('kept'), world_size").displays
+    assert data["text/plain"].splitlines() == [
+        "[0] (0, 6)", "[1] (10, 6)", "[2] (20, 6)", "[3] (30, 6)", "[4-5] (None, 6)",
+    ]  # fmt: skip
+    assert rows(kernel.ok("%mesh jobs")) == [["mesh0", "processes", "up", "3/3"]]
+    assert kernel.ok("mesh0.sizes").displays == [{"text/plain": "{'hosts': 3, 'gpus': 2}"}]
+    assert "ranks 4-5 ended" in kernel.ok("%mesh scale --hosts 2").text()
+    [data] = kernel.ok("%%mesh\nkept, world_size").displays
+    assert data["text/plain"].splitlines()[-1] == "[3] (30, 4)"
+    assert rows(kernel.ok("%mesh jobs")) == [["mesh0", "processes", "up", "2/2"]]
+
+
+@pytest.mark.slow
+def test_a_command_runs_on_the_host_of_a_rank(kernel):
+    said = kernel.ok("%mesh shell 3 -- sh -c 'echo two words'").text()
+    assert "two words\n" in said
+    assert "false ended with code 1" in kernel.ok("%mesh shell 0 -- false").text()
+    assert "nowhere ended with code 127" in kernel.ok("%mesh shell 0 -- nowhere").text()
+    assert kernel.ok("%mesh shell 0").text() == (
+        "the host of rank 0: it is this machine: open a terminal here\n"
+    )
 
 
 @pytest.mark.slow

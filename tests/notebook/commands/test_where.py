@@ -54,6 +54,8 @@ def refused(line):
     ("--on slurm 4 --device cpu", {"gpus": 4}, Wanted("slurm", (), 1, 0)),
     ("--on ssh:a,b --spares 1 2", {"gpus": 2},
      Wanted("ssh", ("a", "b"), 2, 2, (("spares", "1"),))),
+    ("--on slurm --hosts 4 --spares 1 --min-hosts 3 2", {"gpus": 2},
+     Wanted("slurm", (), 4, 2, (("spares", "1"), ("min-hosts", "3")))),
     ("--on k8s --namespace ml --image IMG 1", {"gpus": 1},
      Wanted("k8s", (), 1, 1, (("namespace", "ml"), ("image", "IMG")))),
     ("hosts=2 gpus=2", {"hosts": 2, "gpus": 2}, None),
@@ -71,7 +73,7 @@ def test_what_is_asked_for(line, sizes, wanted):
     ("--on ssh:a,b --hosts 3 4", "How many hosts? Both 3 and 2 were asked for"),
     ("--on slurm --hosts 2 hosts=3 4", "How many hosts? Both 2 and 3 were asked for"),
     ("--on ray --time 3 4", "--time is an option of slurm, not of ray"),
-    ("--on slurm --spares 1 4", "--spares is an option of processes, ssh, not of slurm"),
+    ("--on processes --min-hosts 1 4", "--min-hosts is an option of ssh, slurm, k8s, ray, not of"),
     ("--on ssh:a --image X 4", "--image is an option of k8s, not of ssh"),
     ("--on k8s --namespace ml 4", "--on k8s needs --image. Type: %mesh up --on k8s"),
     ("--on ray 4 -- --x", "--on ray takes nothing behind --, which was '--x'"),
@@ -171,6 +173,8 @@ def test_slurm_is_asked_in_its_words(recorded):
         "meshes": {"mesh0": 4}, "gpus_per_node": 8, "slurm_args": ["--constraint=ib"],
         "time_limit": "4:00:00", "partition": "h100", "qos": "Q",
     })  # fmt: skip
+    some = made("--on slurm --hosts 4 --spares 1 --min-hosts 3 8").made[1]
+    assert (some["meshes"], some["spares"], some["min_hosts"]) == ({"mesh0": 4}, 1, 3)
     plain = made("--on slurm 8 --device cpu --python /opt/py").made[1]
     assert (plain["gpus_per_node"], plain["python_exe"]) == (None, "/opt/py")
 
@@ -181,6 +185,10 @@ def test_kubernetes_and_ray_are_asked_in_their_words(recorded):
     [(args, kwargs)] = job.meshes
     assert (args, kwargs["num_replicas"]) == (("mesh0",), 2)
     assert kwargs["image_spec"].made == (("IMG",), {"resources": {"nvidia.com/gpu": 4}})
+    few = made("--on k8s --hosts 2 --spares 1 --min-hosts 1 --namespace ml --image IMG 1")
+    assert (few.made[1]["min_hosts"], few.meshes[0][1]["spares"]) == (1, 1)
+    some = made("--on ray --hosts 2 --spares 1 --min-hosts 1 4").made[1]
+    assert (some["spares"], some["min_hosts"]) == (1, 1)
     ray = made("--on ray --hosts 2 --gpus 4 --address head:6379")
     assert ray.made == (({"mesh0": 2},), {"num_gpus": 4, "address": "head:6379"})
 
@@ -204,6 +212,8 @@ def test_spares_are_beside_the_hosts_of_the_mesh():
         made("--on ssh:a,b --spares 2 4")
     with pytest.raises(ValueError, match="--spares one: how many hosts"):
         made("--on ssh:a,b --spares one 4")
+    with pytest.raises(ValueError, match="--min-hosts 3: 1 to 2, as so many are asked for"):
+        made("--on ssh:a,b --min-hosts 3 4")
 
 
 @pytest.mark.parametrize(

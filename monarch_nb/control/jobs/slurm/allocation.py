@@ -6,7 +6,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from monarch_nb.control.client import Client
@@ -21,7 +21,7 @@ from monarch_nb.control.jobs.slurm.squeue import (
     why_queued,
     words_of,
 )
-from monarch_nb.control.jobs.slurm.submission import Keeper
+from monarch_nb.control.jobs.slurm.submission import Keeper, give_back_others
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import last_lines
@@ -63,6 +63,8 @@ class Allocation:
         self._launched: Launched | None = None
         self._lock = threading.Lock()
         self._missing = set(range(len(hosts)))
+        self._failed: set[int] = set()  # of the missing: they will never come
+        self._unwanted: set[int] = set()
         self._settled: Future[None] = make(Future)  # all are here, or one will never be
         self._facts: Facts | None = None
         self._over: str | None = None  # why
@@ -88,15 +90,16 @@ class Allocation:
         """Return where it stands; the queue is asked, unless that was just now."""
         if self._over is None:
             queue.look_now()
-        facts, joined = self._facts, len(self.hosts) - len(self._missing)
+        facts, joined = self._facts, self._controller.hosts_here(self.hosts)
         place = functools.partial(JobStatus, "slurm", joined=joined, hosts=len(self.hosts))
         if self._over is not None:
             return place(stage=Stage.GONE, id=self.id, reason=self._over)
-        if facts is None:
-            return place(stage=Stage.QUEUED, id=self.id)
-        stage = stage_of(facts, all_joined=not self._missing)
+        is_waited_for = bool(self._missing - self._failed)
+        stage = Stage.QUEUED if facts is None else stage_of(facts, all_joined=not is_waited_for)
         if stage is Stage.QUEUED and joined:  # since the queue was asked
-            stage = Stage.JOINING if self._missing else Stage.UP
+            stage = Stage.JOINING if is_waited_for else Stage.UP
+        if facts is None:
+            return place(stage=stage, id=self.id)
         is_queued, is_ending = stage is Stage.QUEUED, stage is Stage.ENDING
         reason = why_over(facts, self._folder.output()) if is_ending else facts.reason
         return place(
@@ -134,6 +137,22 @@ class Allocation:
         """Wait no more for hosts that are not here."""
         self._finish(_ENDED, _ENDED)
 
+    def node_of(self, host: int) -> str | None:
+        """Return the node on which a host is, or was; None for one that has never come."""
+        name = self._controller.host_name(host)
+        return None if name is None else name.partition(".")[0]
+
+    def let_go(self, hosts: Collection[int]) -> bool:
+        """Want these hosts no more, and give their nodes back, but those of an allocation that
+        stays; whether none is wanted now."""
+        gone = {index for index, host in enumerate(self.hosts) if host in hosts}
+        self._unwanted |= gone
+        kept = [host for index, host in enumerate(self.hosts) if index not in self._unwanted]
+        nodes = sorted({node for host in kept if (node := self.node_of(host)) is not None})
+        if gone and nodes and self._launched is not None and not self._launched.is_step:
+            give_back_others(self.id, nodes)
+        return not kept
+
     def explain(self, host: int, why: str, tell: Callable[[str], None]) -> None:
         """Tell why a host was lost, as soon as the queue was asked. Any thread."""
         with self._lock:
@@ -150,6 +169,7 @@ class Allocation:
 
     def _came(self, index: int, ready: Future[bool]) -> None:
         if (error := ready.exception()) is not None:
+            self._failed.add(index)
             self._settled._set_exception(LaunchError(str(error)))
             return
         self._missing.discard(index)
@@ -169,7 +189,7 @@ class Allocation:
         if self._is_over():
             self._gone()
             return None
-        if self._missing:
+        if self._missing - self._failed:
             self._give_up_ended()
         else:
             self._folder.remove_ticket()
@@ -217,7 +237,7 @@ class Allocation:
     def _give_up_ended(self) -> None:
         output = self._folder.output()
         for index, how in ended_tasks(output).items():
-            if index in self._missing:
+            if index in self._missing - self._failed:
                 words = words_of(output, index)
                 lines = [how, words, self._folder.where_output(), advice(words or output)]
                 self._controller.give_up_host(self.hosts[index], "\n".join(filter(None, lines)))
@@ -244,7 +264,8 @@ class Allocation:
 
     def _when_again(self) -> float:
         facts = self._facts
-        if facts is None or stage_of(facts, all_joined=not self._missing) is not Stage.UP:
+        all_joined = not self._missing - self._failed
+        if facts is None or stage_of(facts, all_joined=all_joined) is not Stage.UP:
             return EVERY_S
         if facts.ends_at is None:
             return _WHEN_UP_S

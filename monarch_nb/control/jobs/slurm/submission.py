@@ -9,9 +9,11 @@ the job stays; its hosts then find nobody, say so, and end.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -51,6 +53,8 @@ exit "$code"
 """
 _KEPT: Final = ("SLURM_CONF", "SLURM_CLUSTERS")
 _JOB_ID: Final = re.compile(r"\d+")
+_LIMIT_S: Final = 30.0
+_log: Final = logging.getLogger(__name__)
 
 
 class Keeper:
@@ -110,6 +114,20 @@ def start(command: Sequence[str], output: Path, ticket: Path) -> Keeper:
     keeper = Keeper(_START, [str(output), str(ticket), *command], os.environ)
     keeper.hear()  # nothing: the output has a file
     return keeper
+
+
+def give_back_others(job: str, nodes: Sequence[str]) -> None:
+    """Have a job keep these of its nodes only; where the site does not allow that, it keeps all."""
+    command = ["scontrol", "update", f"jobid={job}", f"nodelist={','.join(nodes)}"]
+    try:
+        with tempfile.TemporaryDirectory() as folder:  # some versions write a script where they are
+            subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=_LIMIT_S, check=True
+            )
+    except subprocess.CalledProcessError as error:
+        _log.warning("Slurm job %s keeps all its nodes: %s", job, last_lines(error.stderr))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        _log.warning("Slurm job %s keeps all its nodes: %s", job, error)
 
 
 def sbatch_environment(environ: Mapping[str, str], options: Sequence[str]) -> dict[str, str]:

@@ -9,9 +9,11 @@ from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request
 
 
 class Release(ControlMessage, verb="release"):
-    """The receiver of shared memory needs it no longer."""
+    """The receiver of shared memory needs it no longer. `holders`: a gateway says so for these of
+    other hosts, each the first of so many processes; None: the sender itself."""
 
     segment: int
+    holders: list[tuple[int, int]] | None = None
 
 
 class SpawnActor(ControlMessage, verb="spawn_actor"):
@@ -83,13 +85,14 @@ class Healed(ControlMessage, verb="healed"):
 
 
 class Regroup(Request[Done], verb="regroup"):
-    """Who a rank is after a heal, and where process groups meet."""
+    """Who a rank is after a heal or with other hosts, and where process groups meet."""
 
     store: str
     rank: int
     world_size: int
     labels: list[str]
     sizes: list[int]
+    spans_hosts: bool = False  # it does now: process groups need a network
 
 
 class Reloaded(NamedTuple):

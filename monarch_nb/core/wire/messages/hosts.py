@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Final, NamedTuple
 
 from monarch_nb.core.wire.messages.codec import ControlMessage, Request
@@ -88,3 +89,31 @@ class HostGone(ControlMessage, verb="host_gone"):
     """From the controller's, to hosts that were introduced to one that is lost."""
 
     host: int
+
+
+class GoUnder(ControlMessage, verb="go_under"):
+    """From the controller's, to a host: reach it through this other host from now on, if there is
+    a link to that."""
+
+    parent: int
+
+
+class Way(enum.StrEnum):
+    """What has become of a way through another host: nothing was heard on it lately, or it was
+    given up, or its end was closed by the host there, which may have ended."""
+
+    SILENT = "silent"
+    LOST = "lost"
+    CLOSED = "closed"
+
+    @staticmethod
+    def of(silent_s: float | None) -> Way:
+        """Return it for a link that was lost, for so long silent if that is why."""
+        return Way.CLOSED if silent_s is None else Way.LOST
+
+
+class WayLost(ControlMessage, verb="way_lost"):
+    """From a host that carries records between others: of its link to that host, a `Way`."""
+
+    host: int
+    way: str

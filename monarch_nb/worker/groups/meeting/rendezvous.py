@@ -63,6 +63,14 @@ def prepare_environment(interface: str | None, *, spans_hosts: bool) -> None:
             os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
 
 
+def use_network(interface: str | None, loopback: str | None) -> None:
+    """Look for peers on this interface from now on, as the mesh has more hosts than one; unless
+    another one than the loopback was chosen."""
+    if loopback is not None and os.environ.get("GLOO_SOCKET_IFNAME") == loopback:
+        del os.environ["GLOO_SOCKET_IFNAME"]
+    prepare_environment(interface, spans_hosts=True)
+
+
 def install(groups: ProcessGroups) -> None:
     """Make `env://` mean the place where the groups of this process meet."""
     # torch.distributed.rendezvous names a function too, and it hides the module

@@ -1,4 +1,5 @@
-"""Profiles: options of `%mesh up --on` under a name, in a file of the user's own.
+"""Profiles: options of `%mesh up --on` and `monarch-nb apply --on` under a name, in a file of the
+user's own.
 
 Rule of the file: options only, read when a profile is named. A file beside a notebook is not read:
 options of ssh and sbatch can run commands, and a folder that came from elsewhere runs nothing.
@@ -11,10 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from monarch_nb.notebook.errors import MagicError
-
 _ENGINE, _WORDS = "on", "args"
 _VALUES: Final = (str, int)
+
+
+class ProfileError(ValueError):
+    """What a profile says makes no sense."""
 
 
 def file() -> Path:
@@ -27,27 +30,27 @@ def names() -> list[str]:
     """Return the names of the profiles; none where the file cannot be read."""
     try:
         return list(_read())
-    except MagicError:
+    except ProfileError:
         return []
 
 
 def words_of(name: str) -> list[str]:
     """Return a profile as a person would type it: `--on slurm --hosts 4`. Raises `KeyError` for
-    one that is not there, `MagicError` for one that makes no sense."""
+    one that is not there, `ProfileError` for one that makes no sense."""
     profile = _read()[name]
     where = f"profile {name!r} of {file()}"
     if not isinstance(profile, Mapping) or _ENGINE not in profile:
-        raise MagicError(f'{where} names no engine. Write there: on = "slurm"')
+        raise ProfileError(f'{where} names no engine. Write there: on = "slurm"')
     words: list[str] = []
     for option, value in profile.items():
         if option == _WORDS:
             continue
         if isinstance(value, bool) or not isinstance(value, _VALUES):
-            raise MagicError(f"{where}: {option} must be a text or a whole number, not {value!r}")
+            raise ProfileError(f"{where}: {option} must be a text or a whole number, not {value!r}")
         words.append(f"--{option.replace('_', '-')}={value}")
     own = profile.get(_WORDS, [])
     if not isinstance(own, list) or not all(isinstance(each, str) for each in own):
-        raise MagicError(f'{where}: args must be a list of texts, as ["--constraint=ib"]')
+        raise ProfileError(f'{where}: args must be a list of texts, as ["--constraint=ib"]')
     return [*words, "--", *own]
 
 
@@ -60,4 +63,4 @@ def _read() -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise MagicError(f"{path} cannot be read: {error}") from None
+        raise ProfileError(f"{path} cannot be read: {error}") from None

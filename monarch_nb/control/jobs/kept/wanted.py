@@ -1,0 +1,114 @@
+"""What `monarch-nb apply` is asked for: a job in a Python file, or hosts of an engine.
+
+Rule: a file runs only if a person has named it, in the process that holds the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from monarch_nb.control import engines
+from monarch_nb.control.engines import ENGINES, Wanted
+from monarch_nb.control.jobs import profiles
+from monarch_nb.control.jobs.job import JobTrait
+
+MESH: Final = "hosts"
+"""The name of the one mesh of hosts that were not asked for in Python."""
+_JOB: Final = "job"
+_OPTIONS: Final = tuple(dict.fromkeys(o for engine in ENGINES.values() for o in engine.options))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("spec", nargs="?", metavar="FILE.py[:NAME]", help="a job in a Python file")
+    parser.add_argument("--on", metavar="ENGINE", help=f"{', '.join(ENGINES)}, or a profile")
+    parser.add_argument("--hosts", type=int, help="how many")
+    parser.add_argument("--gpus", type=int, help="of each host")
+    for option in _OPTIONS:
+        of = ", ".join(name for name, engine in ENGINES.items() if option in engine.options)
+        parser.add_argument(f"--{option}", help=f"of {of}")
+
+
+def read(chosen: argparse.Namespace, words: Sequence[str]) -> dict[str, Any]:
+    """Return what was asked for, as JSON. Raises `ValueError` for what cannot be."""
+    if (chosen.spec is None) == (chosen.on is None):
+        raise ValueError("name a file, as jobs.py, or an engine, as --on ssh:node1,node2")
+    if chosen.spec is not None:
+        path, _, name = chosen.spec.partition(":")
+        if not Path(path).is_file():
+            raise ValueError(f"there is no file {path}")
+        return {"file": str(Path(path).absolute()), "name": name or _JOB}
+    word = chosen.on.partition(":")[0]
+    if word not in ENGINES:
+        return _of_profile(chosen, words)
+    return {"wanted": list(_wanted(chosen, words))}
+
+
+def _of_profile(chosen: argparse.Namespace, words: Sequence[str]) -> dict[str, Any]:
+    try:
+        said = profiles.words_of(chosen.on)
+    except KeyError:
+        own = ", ".join(profiles.names()) or "none"
+        raise ValueError(
+            f"there is no engine or profile {chosen.on!r}. Engines: {', '.join(ENGINES)}; "
+            f"profiles of {profiles.file()}: {own}"
+        ) from None
+    place = said.index("--")
+    parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
+    add_options(parser)
+    try:
+        found, unknown = parser.parse_known_args(said[:place])
+    except argparse.ArgumentError as error:
+        raise ValueError(f"profile {chosen.on!r} of {profiles.file()}: {error}") from None
+    if unknown or found.on.partition(":")[0] not in ENGINES:
+        what = unknown[0] if unknown else f"--on {found.on}"
+        raise ValueError(f"profile {chosen.on!r} of {profiles.file()} has {what}, which is unknown")
+    typed = {name: value for name, value in vars(chosen).items() if value is not None}
+    both = argparse.Namespace(**{**vars(found), **typed, "on": found.on})
+    return {"wanted": list(_wanted(both, [*said[place + 1 :], *words]))}
+
+
+def _wanted(chosen: argparse.Namespace, words: Sequence[str]) -> Wanted:
+    engine, _, text = chosen.on.partition(":")
+    places = tuple(filter(None, text.split(",")))
+    values = ((name, getattr(chosen, name.replace("-", "_"))) for name in _OPTIONS)
+    options = tuple((name, value) for name, value in values if value is not None)
+    engines.check_places(engine, places)
+    engines.check(engine, [name for name, _ in options], words)
+    for name in ("hosts", "gpus"):
+        if (count := getattr(chosen, name)) is not None and count < 1:
+            raise ValueError(f"--{name} {count}: write a number of at least 1")
+    hosts = chosen.hosts or len(places) or 1
+    if places and hosts != len(places):
+        raise ValueError(f"How many hosts? Both {hosts} and {len(places)} were asked for")
+    return Wanted(engine, places, hosts, chosen.gpus or 0, options, tuple(words))
+
+
+def words_of(asked: dict[str, Any]) -> str:
+    """Say what was asked for."""
+    if "file" in asked:
+        return f"{asked['file']}:{asked['name']}"
+    return _restored(asked).typed()
+
+
+def make(asked: dict[str, Any]) -> JobTrait:
+    """Return the job; runs its file. Raises `TypeError` where that has none, and what it raises."""
+    if "file" not in asked:
+        return engines.make(MESH, _restored(asked))
+    file, name = Path(asked["file"]), asked["name"]
+    sys.path.insert(0, str(file.parent))
+    found = runpy.run_path(str(file), run_name="monarch_nb_spec").get(name)
+    if not isinstance(found, JobTrait):
+        what = "" if found is None else f", but {found!r:.60}"
+        raise TypeError(f"{file} has no job {name!r}{what}. Write there: {name} = SlurmJob(...)")
+    return found
+
+
+def _restored(asked: dict[str, Any]) -> Wanted:
+    engine, places, hosts, gpus, options, words = asked["wanted"]
+    pairs = tuple((name, value) for name, value in options)
+    return Wanted(engine, tuple(places), hosts, gpus, pairs, tuple(words))

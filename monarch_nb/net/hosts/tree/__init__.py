@@ -1,0 +1,1 @@
+"""The tree in which a controller reaches many hosts over few links."""
