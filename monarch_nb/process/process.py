@@ -224,7 +224,7 @@ class Proc:
         if not far or self.closed:
             return
         if self.id != self.controller:  # which is told of all
-            self.watch_all(sorted(far))
+            self.watch_all(far)
         bodies = _bodies(payload, kind, 0, tag, port, self.id, reply)
         self.links.cast(Cast(runs, bodies))
 

@@ -109,7 +109,7 @@ class SSHJob(JoiningJob):
             return place(stage=Stage.JOINING, reason=f"waiting for {', '.join(missing)}")
         failed = [why for host in self._hosts() if (why := self._why_not_here(host)) is not None]
         lost = len(self._hosts()) - self._count_here()
-        words = f"{lost} of its hosts have been lost" if lost else ""
+        words = f"{lost} of its hosts {'has' if lost == 1 else 'have'} been lost" if lost else ""
         return place(stage=Stage.UP, reason=failed[0] if failed else words)
 
     def script(self) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.api import JobStatus, ProcMesh
 
 MAX_PLACES: Final = 8  # hosts that are named in a line of the doctor's
+_NO_LIMIT_S: Final = 300 * 24 * 3600.0  # Slurm says a year where there is none
 NO_JOB: Final = "No hosts were asked for. Type: %mesh up --on ssh:node1,node2 --gpus 8"
 
 _JOBS: Final = Parser("%mesh jobs", "%mesh jobs")
@@ -90,8 +91,13 @@ def _jobs(session: Session, _: argparse.Namespace) -> None:
 def _row(name: str, status: JobStatus | None) -> Sequence[str]:
     if status is None:
         return name, "", "", "not known", "", ""
-    left = "" if status.ends_at is None else duration(max(0.0, status.ends_at - time.time()))
-    return name, status.engine, status.id, told(status), f"{status.joined}/{status.hosts}", left
+    hosts = f"{status.joined}/{status.hosts}"
+    return name, status.engine, status.id, told(status), hosts, _time_left(status.ends_at)
+
+
+def _time_left(ends_at: float | None) -> str:
+    left_s = None if ends_at is None else max(0.0, ends_at - time.time())
+    return "" if left_s is None or left_s > _NO_LIMIT_S else duration(left_s)
 
 
 def _script(session: Session, chosen: argparse.Namespace) -> None:
