@@ -161,6 +161,7 @@ class Gateway:
     def _close(self, linger_s: float) -> None:
         for link in self._routes.clear():
             link.leave(linger_s)
+        self._joiner.forget()
         self._local.drop()
         for each in self._listeners:
             each.stop()

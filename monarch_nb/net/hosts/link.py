@@ -171,16 +171,16 @@ class Link:
         more is told. `why`: where it was not meant to. The loop's thread."""
         with self._lock:
             self._is_over = True
-            if (found := self._connection) is None:
-                return
-            with contextlib.suppress(OSError):
-                found.socket.settimeout(linger_s)
-                if self._rest is not None:
-                    found.socket.sendall(self._rest)
-                while (record := self._outgoing.next()) is not None:
-                    found.socket.sendall(self._data(found, *record))
-                found.socket.sendall(self._sealed(found, _LEAVES, 0, [why.encode()]))
-            self._drop_connection()
+            if (found := self._connection) is not None:
+                with contextlib.suppress(OSError):
+                    found.socket.settimeout(linger_s)
+                    if self._rest is not None:
+                        found.socket.sendall(self._rest)
+                    while (record := self._outgoing.next()) is not None:
+                        found.socket.sendall(self._data(found, *record))
+                    found.socket.sendall(self._sealed(found, _LEAVES, 0, [why.encode()]))
+                self._drop_connection()
+            self._outgoing = Outgoing()  # with what was lent for it
 
     def end(self) -> None:
         """Close it, and tell nobody. What it has not delivered is left for `drain`. The loop's
