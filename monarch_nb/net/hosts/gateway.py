@@ -177,6 +177,7 @@ class Gateway:
         for link in self._root.furthest_first(self.links):
             link.leave(linger_s)
         self._routes.clear()
+        self._joiner.forget()
         self._local.drop()
         for each in self._listeners:
             each.stop()

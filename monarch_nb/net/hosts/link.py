@@ -320,17 +320,16 @@ class Link:
                 while (record := self._outgoing.next()) is not None:
                     self._emit(_DATA, *record)
                 self._emit(_LEAVES, 0, [why.encode()])
-                self._drop_way()
-            if (found := self._connection) is None:
-                return
-            with contextlib.suppress(OSError):
-                found.socket.settimeout(linger_s)
-                if self._rest is not None:
-                    found.socket.sendall(self._rest)
-                while (record := self._outgoing.next()) is not None:
-                    found.socket.sendall(self._record(found, _DATA, *record))
-                found.socket.sendall(self._sealed(found, _LEAVES, 0, [why.encode()]))
+            elif (found := self._connection) is not None:
+                with contextlib.suppress(OSError):
+                    found.socket.settimeout(linger_s)
+                    if self._rest is not None:
+                        found.socket.sendall(self._rest)
+                    while (record := self._outgoing.next()) is not None:
+                        found.socket.sendall(self._record(found, _DATA, *record))
+                    found.socket.sendall(self._sealed(found, _LEAVES, 0, [why.encode()]))
             self._drop_way()
+            self._outgoing = Outgoing(self.host)  # with what was lent for it
 
     def end(self) -> None:
         """Close it, and tell nobody. What it has not delivered is left for `drain`. The loop's
