@@ -120,7 +120,7 @@ class Link:
         self._timing = timing
         self._events = events
         self._addresses = addresses
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._outgoing = Outgoing(host)
         self._incoming = Incoming()
         self._connection: Connection | None = None
@@ -187,23 +187,20 @@ class Link:
 
     def share(self, through: int, body: Body | SharedBody) -> int:
         """Return the number of a record that this host carries with those of others; 0: it has to
-        go alone. With a number, nothing else leaves here until `shared`: so what is numbered by
-        several links leaves in the order of their numbers. Nobody is waited for, as who sends
+        go alone. Nothing else leaves here until `shared`, which has to follow: so what is numbered
+        by several links leaves in the order of their numbers. Nobody is waited for, as who sends
         here now may wait for another of these links."""
-        lock = self._lock
-        if not lock.acquire(blocking=False):
+        if not self._lock.acquire(blocking=False):
             return 0
         tunnel = self._tunnel
-        if tunnel is not None and tunnel.through == through and not self._is_over:
-            number = self._outgoing.share(body)
-            if number:
-                return number
-        lock.release()
-        return 0
+        if tunnel is None or tunnel.through != through or self._is_over:
+            return 0
+        return self._outgoing.share(body)
 
     def shared(self) -> None:
-        """Let others send here again."""
-        self._lock.release()
+        """Let others send here again. Harmless where nobody was kept from it."""
+        with contextlib.suppress(RuntimeError):
+            self._lock.release()
 
     def take_shared(self, number: int, size: int, has_come: int = 0) -> bool:
         """Note a record that came with those of others; tell whether it is new. `has_come`: the
@@ -213,9 +210,26 @@ class Link:
                 self._outgoing.acknowledge(has_come)
                 if self._outgoing.is_waiting:
                     self._push()
-        is_new = self._incoming.take_next(number, size)
+        is_new = self._take_carried(number, size)
         self._tell_what_has_come()
         return is_new
+
+    def _take_carried(self, number: int, size: int) -> bool:
+        is_new = self._incoming.take_next(number, size)
+        if number > self._incoming.received:
+            self._begin_tunnel_again()
+        return is_new
+
+    def _begin_tunnel_again(self) -> None:
+        # a record before this one was lost; both come again
+        tunnel = self._tunnel
+        if tunnel is None or self._opening is not None:
+            return  # that is under way
+        if self._attempt:
+            self.open(tunnel)
+        else:  # the other end opens tunnels
+            tunnel.carry([_HEADER.pack(_CLOSED, 0, self._incoming.received)])
+            self.lose_tunnel(Way.LOST)
 
     def open(self, tunnel: Tunnel) -> None:
         """Ask the other end to go on through a tunnel. The loop's thread."""
@@ -245,7 +259,7 @@ class Link:
         else:
             if self._tunnel is None and self._opening is None:  # the other end does not know
                 tunnel.carry([_HEADER.pack(_CLOSED, 0, self._incoming.received)])
-            self._on_record(record, self._incoming.take_next)
+            self._on_record(record, self._take_carried)
 
     def _go_through(
         self, tunnel: Tunnel, received: int, first: Sequence[Bytes] | None = None
@@ -281,11 +295,20 @@ class Link:
         if self._is_over:
             return
         if self._tunnel is not None:
-            if now - self._said_at > self._timing.outage_s / 3:  # is it one at the other end too?
-                with self._lock:
-                    self._say(_PULSE)
-            return
-        if self._opening is not None and now - self._opening_at > self._timing.silent_s:
+            self._tick_tunnel(now)
+        else:
+            self._tick(now)
+
+    def _tick_tunnel(self, now: float) -> None:
+        # hosts between watch each other; but is there one at the other end too?
+        if now - self._said_at > self._timing.outage_s / 3:
+            with self._lock:
+                self._say(_PULSE)
+        if self._is_opened_late(now):
+            self.lose_tunnel(Way.LOST)
+
+    def _tick(self, now: float) -> None:
+        if self._is_opened_late(now):
             self._opening = self._closed_at = None  # the other end may have gone that way
             self._heard_at = now
             self._dial()
@@ -302,6 +325,9 @@ class Link:
         if now - self._said_at >= self._timing.pulse_s:
             with self._lock:
                 self._say(_PULSE)
+
+    def _is_opened_late(self, now: float) -> bool:
+        return self._opening is not None and now - self._opening_at > self._timing.silent_s
 
     def _is_abandoned(self, now: float) -> bool:
         # who dials finds out by itself whether anybody is there

@@ -117,7 +117,7 @@ class TreeNode:
             raise RemoteProtocolError(f"a cast for host {cast.host} and those under it")
         if not self._is_new(cast.numbers[0], len(cast.piece)):
             return
-        (piece,) = pieces.read(memoryview(cast.piece))
+        piece = _one_piece(cast)
         if cast.reply and piece.tag != pieces.GOES_ON and cast.branch.receivers > 1:
             self._folder.expect(cast.caller, cast.reply, cast.branch.receivers)
         for each in cast.under():
@@ -172,8 +172,15 @@ class TreeNode:
         if number:
             own = Numbered(self._host, number, controller.received)
             tunnels.send(self._host, link, self._fold(caller, [own, *numbered], folded), [])
-            controller.shared()
+        controller.shared()
         return bool(number)
 
     def _fold(self, caller: int, numbered: Sequence[Numbered], folded: memoryview) -> bytes:
         return TreeFold(caller, numbered, folded).pack(self._own)
+
+
+def _one_piece(cast: TreeCast) -> Message:
+    found = list(pieces.read(memoryview(cast.piece)))
+    if len(found) != 1:
+        raise RemoteProtocolError(f"a cast with {len(found)} pieces")
+    return found[0]

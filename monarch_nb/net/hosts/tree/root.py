@@ -59,8 +59,9 @@ class TreeRoot:
         self._under: dict[int, int] = {}  # whom another host carries for: which
         self._to_place: dict[int, _Asked] = {}  # those that belong under a host, and are not
         self._doubted: dict[int, float] = {}  # since when who carries is not connected
-        self._casting = threading.Lock()
+        self._casting = threading.RLock()
         self._cast_plans: dict[int, _CastPlan] = {}  # by the identity of the runs that are kept
+        self._changes = 0  # of the tree
 
     def add(self, host: int) -> None:
         """Have a new host."""
@@ -75,7 +76,7 @@ class TreeRoot:
         self._doubted.pop(host, None)
         self._go_round(host, Way.LOST)
         if self._under.pop(host, None) is not None:
-            self._cast_plans.clear()
+            self._changes += 1
 
     def way_changed(self, link: Link) -> None:
         """Note that a link goes another way now."""
@@ -85,7 +86,7 @@ class TreeRoot:
                 del self._under[link.host]
             else:
                 self._under[link.host] = through
-            self._cast_plans.clear()
+            self._changes += 1
         self._note_place(link.host)
 
     def way_lost(self, through: int, host: int, way: Way) -> None:
@@ -188,12 +189,12 @@ class TreeRoot:
 
     def _plan_of(self, runs: Sequence[Run]) -> _CastPlan:
         # the same for each cast to these, as long as no way changes
-        found = self._cast_plans.get(id(runs))
-        if found is None or found.runs is not runs:
+        found, changes = self._cast_plans.get(id(runs)), self._changes
+        if found is None or found.runs is not runs or found.changes != changes:
             if len(self._cast_plans) >= _MOST_PLANS:
                 self._cast_plans.clear()
             links = {each.host: each for each in self._routes.links}
-            found = self._cast_plans[id(runs)] = _planned(runs, dict(self._under), links)
+            found = self._cast_plans[id(runs)] = _planned(changes, runs, dict(self._under), links)
         return found
 
     def _send(self, trunk: _Trunk, cast: TreeCast) -> None:
@@ -205,11 +206,14 @@ class TreeRoot:
             for link, above, above_at in trunk.under:
                 number = 0
                 if not above_at or numbers[above_at]:
+                    held.append(link)
                     number = link.share(above, shared)
-                (held if number else apart).append(link)
+                if not number:
+                    apart.append(link)
                 numbers.append(number)
+        finally:  # a person may stop this anywhere: what is numbered is sent
+            numbers.extend([0] * (len(trunk.branch.nodes) - len(numbers)))
             self._say(trunk.host, cast, trunk.packed)
-        finally:
             for link in held:
                 link.shared()
         for link in apart:
@@ -247,14 +251,18 @@ class _Trunk(NamedTuple):
 
 
 class _CastPlan(NamedTuple):
-    """How a cast to these is sent: to trunks of the tree, and to hosts that are reached alone."""
+    """How a cast to these is sent, after so many changes of the tree: to trunks of it, and to hosts
+    that are reached alone."""
 
+    changes: int
     runs: Sequence[Run]
     trunks: Sequence[_Trunk]
     alone: Mapping[int, list[Run]]
 
 
-def _planned(runs: Sequence[Run], under: Mapping[int, int], links: Mapping[int, Link]) -> _CastPlan:
+def _planned(
+    changes: int, runs: Sequence[Run], under: Mapping[int, int], links: Mapping[int, Link]
+) -> _CastPlan:
     alone = dict(by_host(runs))
     children: dict[int, list[int]] = {}
     seen: set[int] = set()
@@ -277,4 +285,4 @@ def _planned(runs: Sequence[Run], under: Mapping[int, int], links: Mapping[int, 
     for trunk in trunks:
         for node in trunk.branch.nodes:
             alone.pop(node.host, None)
-    return _CastPlan(runs, trunks, alone)
+    return _CastPlan(changes, runs, trunks, alone)
