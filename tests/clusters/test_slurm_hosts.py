@@ -167,7 +167,7 @@ def test_what_slurm_has_not_is_the_end_of_the_wait_for_it_alone(cluster):
     more = job.scale("trainers", 20)
     eventually(lambda: job.status().stage is Stage.QUEUED, 20)
     assert job.status().joined == 2
-    assert job.status().reason
+    eventually(lambda: job.status().reason, 20, "why it waits")
     job.scale("trainers", 2)
     assert len(in_queue(cluster)) == 1
     assert job.status()[1:4] == (Stage.UP, 2, 2)

@@ -12,7 +12,7 @@ import ast
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -300,6 +300,10 @@ class FakeControl:
 
     def host_of(self, mesh: FakeMesh, rank: int) -> int:
         return rank // mesh.sizes["gpus"]
+
+    def run_on_host(self, mesh: FakeMesh, rank: int, command: Sequence[str]) -> int:
+        self.calls.append({"run": list(command), "rank": rank})
+        return 0
 
     def doctor(self, mesh: FakeMesh | None) -> list[Finding]:
         return self.findings

@@ -11,7 +11,7 @@ pytest.importorskip("ray", reason="no Ray: pip install monarch_nb[ray]")
 
 from tests.clusters.engines.kubelet import python_path
 from tests.clusters.engines.test_kubernetes_job import core, kubelet, left, plane
-from tests.clusters.engines.test_ray_job import cluster, hosts_of, no_host_stays
+from tests.clusters.engines.test_ray_job import cluster, no_host_stays
 from tests.kernel.client import KernelClient
 from tests.kernel.conftest import kernelspec
 from tests.support import eventually
@@ -74,4 +74,4 @@ def test_nodes_of_ray_have_ranks_and_go(at_ray, cluster):
     assert "Ray opens no shell; its node is " in kernel.ok("%mesh shell 0").text()
     assert "hello" in kernel.ok("%mesh shell 3 -- echo hello").text()
     assert "the hosts of mesh0 are given back" in kernel.ok("%mesh down").text()
-    eventually(lambda: not hosts_of(cluster), 20)
+    eventually(lambda: not cluster.hosts(), 20)
