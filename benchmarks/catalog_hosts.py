@@ -56,8 +56,8 @@ def _data() -> tuple[Row, ...]:
 
 
 _NUMBERS_WHY = (
-    "the session of each host counts what it is sent, 5 to 9 us a host; one message for each host took "
-    "50 us. The stand-ins share the two cores, so the controller finds its caches cold"
+    "the session of each host counts what it is sent, 5 to 9 us a host; one message for each host "
+    "took 50 us. The stand-ins share the two cores, so the controller finds its caches cold"
 )
 _OF_1000 = at_most("many_hosts", "cpu_1000", 5e-3, "<= 5 ms", _NUMBERS_WHY)
 
