@@ -34,6 +34,7 @@ from monarch_nb.net.pulse import Pulse, PulseWatch
 
 _REACH_S: Final = 10.0
 _SHUT_S: Final = 1.0
+_LOOK_S: Final = 1.0
 
 
 class HostMember:
@@ -122,7 +123,8 @@ class HostMember:
     def wait(self) -> str | None:
         """Wait until a controller has shut this host down, it was closed, or it does not stay;
         then return why its controller has gone."""
-        self._ended.wait()
+        while not self._ended.wait(_LOOK_S):
+            """A signal that comes just before it waits is noticed after that."""
         return self._why_left
 
     def close(self) -> None:

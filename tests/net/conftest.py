@@ -14,7 +14,9 @@ WORKER = textwrap.dedent("""
     import sys
     from monarch_nb import start_worker_loop_forever
     print(start_worker_loop_forever(address=sys.argv[1]).get(), flush=True)
-    import threading; threading.Event().wait()
+    import threading
+    while True:
+        threading.Event().wait(1)  # a SIGTERM just before a wait is not noticed by that wait
 """)
 
 

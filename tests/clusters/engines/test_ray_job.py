@@ -253,7 +253,6 @@ def test_a_controller_that_was_killed_leaves_nothing_on_the_nodes(cluster, no_ho
         controller.kill()
     controller.wait()
     eventually(lambda: not cluster.hosts(), 20)
-    rundir.sweep_all()  # a process that was killed leaves its folder to the next one to start
     free = run(
         cluster,
         """
@@ -264,3 +263,4 @@ def test_a_controller_that_was_killed_leaves_nothing_on_the_nodes(cluster, no_ho
         """,
     )
     assert free == {"free": 2}
+    rundir.sweep_all()  # a process that was killed leaves its folder to the next one to start
