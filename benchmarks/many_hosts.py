@@ -41,7 +41,7 @@ GROWS_S = 60.0
 
 
 class StandInState:
-    """What a call asks of its mesh."""
+    """Stands in for the state of a mesh: has the fields that a call reads."""
 
     number, version, name, internal = ACTOR_BIT | 77, 0, "stand-ins", True
     processes: tuple[int, ...] = ()

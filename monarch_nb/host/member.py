@@ -124,7 +124,7 @@ class HostMember:
         """Wait until a controller has shut this host down, it was closed, or it does not stay;
         then return why its controller has gone."""
         while not self._ended.wait(_LOOK_S):
-            """A signal that comes just before it waits is noticed after that."""
+            pass  # a signal that came just before the wait is noticed now
         return self._why_left
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ _VALUES: Final = (str, int)
 
 
 class ProfileError(ValueError):
-    """What a profile says makes no sense."""
+    """Says why a profile makes no sense."""
 
 
 def file() -> Path:

@@ -62,36 +62,36 @@ Piece = bytes | Part | tuple[Bytes, ...]
 def cut(source: int, process: int, bodies: Sequence[Buffer]) -> Iterator[bytes | Part]:
     """Return what goes onto a link for a message to a process: itself, or its pieces. Of long
     frames these are views, so that nobody may change them until they have arrived."""
-    views = [memoryview(body).cast("B") for body in bodies]
-    if sum(len(view) for view in views) <= WHOLE_BYTES:
-        yield encode(WHOLE, source, process, views)
-        return
-    yield encode(BEGINS, source, process, [_lengths(views)])
-    for view in views:
-        for at in range(0, len(view), PIECE_BYTES):
-            piece = view[at : at + PIECE_BYTES]
-            if len(piece) < PART_BYTES:
-                yield encode(GOES_ON, source, process, [piece])
-            else:
-                yield Part.of(source, process, piece)
+    for piece in _cut(source, process, bodies, PIECE_BYTES):
+        if isinstance(piece, memoryview) and len(piece) >= PART_BYTES:
+            yield Part.of(source, process, piece)
+        else:
+            yield _encoded(source, process, piece)
 
 
 def cut_to_share(
     source: int, process: int, bodies: Sequence[Buffer], piece_bytes: int
 ) -> Iterator[bytes]:
     """Return pieces, with at most so much of a frame in each, that may go onto many links."""
+    for piece in _cut(source, process, bodies, piece_bytes):
+        yield _encoded(source, process, piece)
+
+
+def _cut(source: int, process: int, bodies: Sequence[Buffer], piece_bytes: int) -> Iterator[Bytes]:
+    # a piece, or what is in one that goes on
     views = [memoryview(body).cast("B") for body in bodies]
     if sum(len(view) for view in views) <= WHOLE_BYTES:
         yield encode(WHOLE, source, process, views)
         return
-    yield encode(BEGINS, source, process, [_lengths(views)])
+    lengths = b"".join(LENGTH.pack(len(view)) for view in views)
+    yield encode(BEGINS, source, process, [lengths])
     for view in views:
         for at in range(0, len(view), piece_bytes):
-            yield encode(GOES_ON, source, process, [view[at : at + piece_bytes]])
+            yield view[at : at + piece_bytes]
 
 
-def _lengths(views: Sequence[memoryview]) -> bytes:
-    return b"".join(LENGTH.pack(len(view)) for view in views)
+def _encoded(source: int, process: int, piece: Bytes) -> bytes:
+    return piece if isinstance(piece, bytes) else encode(GOES_ON, source, process, [piece])
 
 
 def encode(piece: int, source: int, process: int, bodies: Sequence[Buffer]) -> bytes:

@@ -34,7 +34,7 @@ _SHARED: Final[Flow] = (0, 0)
 
 
 class SharedBody(Protocol):
-    """What a record is that goes to several hosts at once, as it goes to one of them alone."""
+    """Makes the body of a record that went to several hosts at once, for one of them alone."""
 
     def pieces_for(self, host: int) -> Body: ...
 

@@ -28,7 +28,7 @@ _KEEP: Final = "variables of {} are kept; process groups are to be made again"
 
 @dataclass(frozen=True)
 class Scaling:
-    """Of the meshes of a session."""
+    """Gives meshes of a session more hosts, or takes some away."""
 
     control: Control
     meshes: Meshes

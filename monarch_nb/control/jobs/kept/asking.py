@@ -30,7 +30,7 @@ _ENV: Final = "KEY=VALUE"
 
 
 class AskError(Exception):
-    """What was typed cannot be done; the text is the line that says so."""
+    """Says in one line why a command of the terminal cannot be done."""
 
 
 def add_commands(commands: Any) -> None:

@@ -99,7 +99,7 @@ class GoUnder(ControlMessage, verb="go_under"):
 
 
 class Way(enum.StrEnum):
-    """What has become of a way through another host: nothing was heard on it lately, or it was
+    """The state of a way through another host: nothing was heard on it lately, or it was
     given up, or its end was closed by the host there, which may have ended."""
 
     SILENT = "silent"

@@ -38,7 +38,8 @@ def own_rooms(sizes: Sequence[int]) -> Sequence[Room]:
 
 
 class Joiner:
-    """Of all links of a gateway. `rooms` makes the memory for the frames of a long message."""
+    """Joins pieces from all links of a gateway. `rooms` makes the memory for the frames of a long
+    message."""
 
     def __init__(self, rooms: Callable[[Sequence[int]], Sequence[Room]] = own_rooms) -> None:
         self._rooms = rooms
