@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
@@ -215,6 +217,33 @@ def test_a_host_ends_with_the_process_that_has_started_it():
         eventually(lambda: len(os.listdir(f"/proc/{host}/task")) > 1, 20, "it dials")
         parent.kill()
     eventually(lambda: not is_running(host), 10, "it ends")
+
+
+@pytest.mark.fault
+def test_a_signal_ends_the_wait_for_a_job_though_another_thread_took_it():
+    """As one that comes just before a wait: it does not end what waits by itself."""
+
+    class Ended(Exception):
+        pass
+
+    def end(*_):
+        raise Ended
+
+    def take_it():
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+    pair = KeyPair.new()
+    public, secret = pair.public.decode(), pair.secret.decode()
+    ticket = Ticket("job", ["tcp://127.0.0.1:9"], public, public, secret, {})
+    before = signal.signal(signal.SIGUSR1, end)
+    began = time.monotonic()
+    threading.Timer(0.3, take_it).start()
+    try:
+        with pytest.raises(Ended):
+            offer(ticket, Offer(PROTOCOL, versions(), "job", 0, "here", []), 20)
+        assert time.monotonic() - began < 5
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_host_does_not_begin_for_a_process_that_has_ended():

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -36,6 +37,7 @@ from monarch_nb.net.threads import helper_thread
 _REFUSED: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 _EVENTS: Final = _REFUSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 _TRIES: Final = 3  # of a handshake: one that is not answered in time may be that of a busy host
+_LOOK_S: Final = 0.5
 _ANOTHER_PROTOCOL: Final = (
     "who asks speaks protocol {}, who is asked {}: install one version of monarch_nb on both"
 )
@@ -262,10 +264,12 @@ def offer(ticket: Ticket, host: Offer, limit_s: float) -> Taken:
     context = wire.new_context()
     keys, head = ticket.keys, ticket.head.encode()
     asks = wire.connect_to_any(context, ticket.addresses, keys, head)
-    asks.sndtimeo = asks.rcvtimeo = int(limit_s * 1000)
+    deadline = time.monotonic() + limit_s
     try:
-        asks.send(codec.encode(host))
-        answer = codec.decode_answer(Taken, asks.recv())
+        _wait_for(asks, zmq.POLLOUT, deadline)
+        asks.send(codec.encode(host), zmq.NOBLOCK)
+        _wait_for(asks, zmq.POLLIN, deadline)
+        answer = codec.decode_answer(Taken, asks.recv(zmq.NOBLOCK))
     except zmq.Again:
         raise LaunchError(
             f"nothing at {', '.join(ticket.addresses)} answered within {limit_s:g} s: either no "
@@ -276,3 +280,10 @@ def offer(ticket: Ticket, host: Offer, limit_s: float) -> Taken:
     if isinstance(answer, Refused):
         raise LaunchError(f"the job does not take this host: {answer.error}")
     return answer
+
+
+def _wait_for(socket: Socket, event: int, deadline: float) -> None:
+    # In short waits: a signal that came just before one is noticed after it
+    while (left_s := deadline - time.monotonic()) > 0:
+        if socket.poll(int(min(left_s, _LOOK_S) * 1000) + 1, event):
+            return
