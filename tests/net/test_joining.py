@@ -237,12 +237,14 @@ def test_a_signal_ends_the_wait_for_a_job_though_another_thread_took_it():
     ticket = Ticket("job", ["tcp://127.0.0.1:9"], public, public, secret, {})
     before = signal.signal(signal.SIGUSR1, end)
     began = time.monotonic()
-    threading.Timer(0.3, take_it).start()
+    other = threading.Timer(0.3, take_it)
+    other.start()
     try:
         with pytest.raises(Ended):
             offer(ticket, Offer(PROTOCOL, versions(), "job", 0, "here", []), 20)
         assert time.monotonic() - began < 5
     finally:
+        other.join()
         signal.signal(signal.SIGUSR1, before)
 
 
