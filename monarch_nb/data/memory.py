@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,10 +32,11 @@ def memory_of(data: object, what: str = "data") -> Memory:
 
     Raises `ValueError` for anything else; `what` names it in the text.
     """
-    torch = sys.modules.get("torch")
     if isinstance(data, memoryview):
         return _of_view(data, what)
-    if torch is not None and isinstance(data, torch.Tensor):
+    torch = sys.modules.get("torch")  # which another thread may be loading
+    tensor: Any = getattr(torch, "Tensor", ())
+    if torch is not None and isinstance(data, tensor):
         return _of_tensor(torch, data, what)
     hint = "; type memoryview(array)" if hasattr(data, "__array_interface__") else ""
     raise ValueError(f"{what} must be a torch.Tensor or a memoryview, not {_kind(data)}{hint}")

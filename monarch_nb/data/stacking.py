@@ -67,8 +67,9 @@ def stack(name: str, values: Mapping[int, Any], sizes: tuple[int, ...]) -> Any:
     Tensors become a tensor in this process's memory, everything else an array. Raises a
     `ValueError` that names the ranks, if the values differ in shape or are no numbers.
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and all(isinstance(each, torch.Tensor) for each in values.values()):
+    torch = sys.modules.get("torch")  # which another thread may be loading
+    tensor = getattr(torch, "Tensor", ())
+    if torch is not None and all(isinstance(each, tensor) for each in values.values()):
         _check_shapes(name, {rank: tuple(each.shape) for rank, each in values.items()})
         tensors = torch.stack([each.detach().cpu() for each in values.values()])
         return tensors.reshape(*sizes, *tensors.shape[1:])

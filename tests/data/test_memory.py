@@ -1,5 +1,8 @@
 """What is taken as memory, and what is refused with what to type instead."""
 
+import sys
+import types
+
 import numpy as np
 import pytest
 import torch
@@ -69,3 +72,9 @@ def test_memory_that_was_given_out_stays_where_it_is():
     memory_of(tensor)
     with pytest.raises(RuntimeError, match="resiz"):
         tensor.untyped_storage().resize_(0)
+
+
+def test_what_is_refused_is_so_while_another_thread_loads_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))  # nothing in it yet
+    with pytest.raises(ValueError, match=r"type memoryview\(array\)"):
+        memory_of(np.zeros(3))

@@ -1,12 +1,15 @@
 """Operations of torch on tensors of a mesh: each gives on every rank what plain torch gives."""
 
 import copy
+import sys
+import types
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+from monarch_nb import Actor, endpoint
 from monarch_nb.tensor import Tensor, fetch_shard, inspect, no_mesh
 
 same = torch.testing.assert_close
@@ -260,3 +263,34 @@ def test_commands_are_not_waited_for(mesh, tmp_path):
     assert not answer.done()
     (tmp_path / "gate").touch()
     assert answer.get().tolist() == [1001, 1001]
+
+
+LOADED = "torch.distributed.tensor"
+
+
+class Loading(Actor):
+    """What a rank looks like while one of its threads loads a module of torch."""
+
+    @endpoint
+    def begin(self) -> None:
+        self.before = sys.modules.get(LOADED)
+        sys.modules[LOADED] = types.ModuleType(LOADED)  # nothing in it yet
+
+    @endpoint
+    def end(self) -> None:
+        if self.before is None:
+            del sys.modules[LOADED]
+        else:
+            sys.modules[LOADED] = self.before
+
+
+def test_values_come_while_a_rank_loads_distributed_tensors(mesh):
+    loading = mesh.spawn("loading", Loading)
+    with mesh.activate():
+        t = matrix() + 1
+    loading.begin.call().get()
+    try:
+        same(inspect(t), matrix() + 1)
+    finally:
+        loading.end.call().get()
+        loading.stop().get()

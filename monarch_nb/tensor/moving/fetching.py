@@ -51,9 +51,9 @@ def whole(value: object) -> object:
 
 
 def _is_distributed(value: object) -> TypeGuard[DTensor]:
-    # asked without loading it, which takes seconds: who has parts of tensors has loaded it
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(value, module.DTensor)
+    # Asked without loading it, which takes seconds: who has parts of tensors has loaded it.
+    # Another thread may be at it, then the module is there and the class is not yet
+    return isinstance(value, getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ()))
 
 
 class FetchCall(GatherCall):

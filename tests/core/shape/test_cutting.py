@@ -1,4 +1,7 @@
-"""A value cut into nearly equal parts."""
+"""A value cut into nearly equal parts, and values of ranks as one array."""
+
+import sys
+import types
 
 import numpy as np
 import pandas as pd
@@ -9,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch_nb.data.stacking import cut
+from monarch_nb.data.stacking import cut, stack
 
 
 @given(st.lists(st.integers(), max_size=50), st.integers(1, 9))
@@ -68,3 +71,8 @@ def test_what_has_no_order_is_refused(value):
 def test_an_axis_that_is_not_there(value):
     with pytest.raises(ValueError, match="cannot cut along dim=1"):
         cut(value, 2, 1)
+
+
+def test_numbers_are_stacked_while_another_thread_loads_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))  # nothing in it yet
+    assert stack("loss", {0: 1.5, 1: 2.5}, (2,)).tolist() == [1.5, 2.5]
