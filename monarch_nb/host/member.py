@@ -17,7 +17,6 @@ from typing import Final
 
 from monarch_nb.config import Config
 from monarch_nb.core.wire.frames import HOST_SHIFT
-from monarch_nb.errors import LaunchError
 from monarch_nb.host import guard
 from monarch_nb.host.interfaces import interface_for_others, reachable_at
 from monarch_nb.host.launch import AgentBoot
@@ -89,11 +88,12 @@ class HostMember:
         return agent
 
     def join(self, host: int, controller: int, secret: Secret, dial: Sequence[str]) -> None:
-        """Be host number `host` of a controller, which is dialled. Raises `LaunchError` where it
-        cannot be reached, or the agent not be started."""
+        """Be host number `host` of a controller, which is dialled: where it has gone since it took
+        this host, `wait` says so. Raises `LaunchError` where the agent cannot be started."""
         first = dialing.dial(dial, secret, 0, _REACH_S)
         if isinstance(first, dialing.Failure):
-            raise LaunchError(f"none of {', '.join(dial)} can be reached any more")
+            self._left(f"none of {', '.join(dial)} can be reached any more")
+            return
         used = wire.listens_at(first.socket)
         self._start_agent(host, controller, interface_for_others(used, dial))
         self._begin(host, controller, secret, dial, first)

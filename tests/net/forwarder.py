@@ -51,8 +51,8 @@ class Forwarder:
 
     def _start(self, target: object, *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):

@@ -14,12 +14,15 @@ from monarch_nb.control.client import client
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.wire.messages.hosts import PROTOCOL, Offer
 from monarch_nb.errors import LaunchError
+from monarch_nb.host.member import HostMember
 from monarch_nb.host.rundir import sweep_all
 from monarch_nb.host.versions import versions
 from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
 from monarch_nb.net import wire
+from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.joining import Ticket, offer
 from monarch_nb.net.keys import KeyPair
+from tests.net.forwarder import free_port
 from tests.support import descendants, eventually, is_running
 
 JOIN = [sys.executable, "-P", "-m", "monarch_nb.host.join"]
@@ -217,6 +220,17 @@ def test_a_host_ends_with_the_process_that_has_started_it():
         eventually(lambda: len(os.listdir(f"/proc/{host}/task")) > 1, 20, "it dials")
         parent.kill()
     eventually(lambda: not is_running(host), 10, "it ends")
+
+
+@pytest.mark.fault
+def test_a_controller_that_is_gone_right_after_it_took_a_host_is_the_end_of_its_job():
+    """As one that goes later: the host leaves in order, it has not failed."""
+    member = HostMember(stays=False)
+    try:
+        member.join(1, wire.agent_id(0), Secret.new(), [f"tcp://127.0.0.1:{free_port()}"])
+        assert "can be reached any more" in str(member.wait())
+    finally:
+        member.close()
 
 
 @pytest.mark.fault

@@ -358,7 +358,8 @@ def test_hosts_end_when_their_controller_was_killed(plane, kubelet, core):
         reached = KubeConfig.from_path({str(plane.config())!r})
         job = KubernetesJob("ml", kubeconfig=reached, python_exe={sys.executable!r})
         job.add_mesh("trainers", 2, image_spec=ImageSpec("image", {{"nvidia.com/gpu": 1}}))
-        job.state(cached_path=None).trainers.initialized.get(60)
+        hosts = job.state(cached_path=None).trainers
+        hosts.spawn_procs(per_host={{"gpus": 1}}).initialized.get(60)
         print(job.status().id, flush=True)
         signal.pause()
     """
@@ -369,7 +370,11 @@ def test_hosts_end_when_their_controller_was_killed(plane, kubelet, core):
         controller.send_signal(signal.SIGKILL)
     eventually(kubelet.is_idle, 60, "the pods end by themselves")
     batch = client.BatchV1Api(core.api_client)
-    ended = eventually(lambda: batch.read_namespaced_job(name, "ml").status.conditions, 20)
+    ended = eventually(
+        lambda: batch.read_namespaced_job(name, "ml").status.conditions,
+        20,
+        lambda: "\n".join(map(str, kubelet.pods())),  # what they have written is with them
+    )
     assert [each.type for each in ended] == ["Complete"]
     batch.delete_namespaced_job(name, "ml", propagation_policy="Background")  # as its ttl would
     eventually(lambda: not left(core), 20, "its Secret goes with it")
