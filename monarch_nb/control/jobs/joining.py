@@ -16,6 +16,7 @@ from typing import Any, Final
 from monarch_nb.control.client import Client, client
 from monarch_nb.control.hosts.replacements import HostGroup
 from monarch_nb.control.jobs.job import JobState, JobTrait
+from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.errors import LaunchError
 from monarch_nb.meshes.proc_mesh import HostMesh, mesh_of_hosts
@@ -195,6 +196,10 @@ class JoiningJob(JobTrait):
 
     def _count_here(self) -> int:
         return self._controller.hosts_here(self._hosts())
+
+    def _stands(self, engine: str, stage: Stage, reason: str, name: str = "") -> JobStatus:
+        # counted after the stage was found: hosts may come meanwhile, so "up" never has too few
+        return JobStatus(engine, stage, self._count_here(), self._asked(), name, reason)
 
     def _here(self, hosts: Iterable[int]) -> list[int]:
         return [host for host in hosts if self._controller.hosts_here([host])]

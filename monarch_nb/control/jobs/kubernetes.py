@@ -10,7 +10,6 @@ and goes `_KEEP_S` after its end, with the Secret that it owns.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import logging
 import re
@@ -21,7 +20,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from monarch_nb.control.client import Client, client
 from monarch_nb.control.hosts.addresses import WorkerAddress
@@ -179,21 +178,14 @@ class KubernetesJob(JoiningJob):
         if not self._job_running:
             asked = sum(map(self._count, self._meshes))
             return JobStatus("k8s", Stage.GONE, 0, asked, reason="it has no hosts; job.apply()")
-        place = functools.partial(
-            JobStatus,
-            "k8s",
-            joined=self._count_here(),
-            hosts=self._asked(),
-            id=", ".join(each.name for each in self._job_running),
-        )
+        names = ", ".join(each.name for each in self._job_running)
         if (why := self._why_hopeless()) is not None:
-            return place(stage=Stage.GONE, reason=why)
+            return self._stands("k8s", Stage.GONE, why, names)
         found = [each.stand() for each in self._job_running]
         order = [Stage.QUEUED, Stage.JOINING, Stage.UP, Stage.GONE]
-        return place(
-            stage=min((each.stage for each in found), key=order.index),
-            reason="\n".join(dict.fromkeys(each.reason for each in found if each.reason)),
-        )
+        stage = min((stage for stage, _ in found), key=order.index)
+        whys = "\n".join(dict.fromkeys(why for _, why in found if why))
+        return self._stands("k8s", stage, whys, names)
 
     def script(self) -> str:
         """Return the manifest, without the ticket, which is made when the job is applied.
@@ -378,12 +370,6 @@ def pod_of(wanted: Json, secret: str, python: str) -> Json:
     return template
 
 
-class _Stand(NamedTuple):
-    stage: Stage
-    joined: int
-    reason: str
-
-
 class _Running:
     """One Job: made, looked at until its hosts are here, deleted."""
 
@@ -452,19 +438,19 @@ class _Running:
             except LaunchError as error:
                 _log.warning("%s %s could not be deleted: %s", kind, self.name, error)
 
-    def stand(self) -> _Stand:
-        """Ask Kubernetes where this stands."""
-        seen, joined = self._look(), self._controller.hosts_here(self.hosts)
+    def stand(self) -> tuple[Stage, str]:
+        """Ask Kubernetes where this stands, and why it is not further."""
+        seen = self._look()
         ended = self._ends(seen.ended)
         if seen.why_over is not None:
-            return _Stand(Stage.GONE, joined, "\n".join(filter(None, [seen.why_over, ended])))
-        if not may_come(self._controller, self.hosts) or joined + len(seen.ended) >= len(
-            self.hosts
-        ):
-            return _Stand(Stage.UP if joined else Stage.GONE, joined, ended)
+            return Stage.GONE, "\n".join(filter(None, [seen.why_over, ended]))
+        coming = may_come(self._controller, self.hosts)
+        joined = self._controller.hosts_here(self.hosts)  # after it: who comes now is in one
+        if not coming or joined + len(seen.ended) >= len(self.hosts):
+            return Stage.UP if joined else Stage.GONE, ended
         if joined or seen.running:
-            return _Stand(Stage.JOINING, joined, self._why_joining(seen, joined))
-        return _Stand(Stage.QUEUED, joined, seen.why_waiting)
+            return Stage.JOINING, self._why_joining(seen, joined)
+        return Stage.QUEUED, seen.why_waiting
 
     def _why_joining(self, seen: Seen, joined: int) -> str:
         said = [seen.why_waiting]

@@ -109,19 +109,14 @@ class RayJob(JoiningJob):
         asked = sum(self._counts().values())
         if not self._job_placed:
             return JobStatus("ray", Stage.GONE, 0, asked, reason="it has no hosts; job.apply()")
-        place = functools.partial(
-            JobStatus,
-            "ray",
-            joined=self._count_here(),
-            hosts=self._asked(),
-            id=", ".join(each.id for each in self._job_placed),
-        )
+        names = ", ".join(each.id for each in self._job_placed)
         if (why := self._why_hopeless()) is not None:
-            return place(stage=Stage.GONE, reason=why)
+            return self._stands("ray", Stage.GONE, why, names)
         found = [each.stage(self._wanted) for each in self._job_placed]
         order = [Stage.QUEUED, Stage.JOINING, Stage.UP, Stage.GONE]
         stage = min((stage for stage, _ in found), key=order.index)
-        return place(stage=stage, reason="\n".join(dict.fromkeys(why for _, why in found if why)))
+        whys = "\n".join(dict.fromkeys(why for _, why in found if why))
+        return self._stands("ray", stage, whys, names)
 
     def script(self) -> str:
         """Return the placement group that Ray is asked for, as Python has it."""

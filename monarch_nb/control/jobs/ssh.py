@@ -102,15 +102,14 @@ class SSHJob(JoiningJob):
             count = sum(map(len, self._meshes.values()))
             return JobStatus("ssh", Stage.GONE, 0, count, reason="it has no hosts; job.apply()")
         logins = [self._job_logins[host] for host in self._hosts() if host in self._job_logins]
-        place = functools.partial(JobStatus, "ssh", joined=self._count_here(), hosts=self._asked())
         if (why := self._why_hopeless()) is not None:
-            return place(stage=Stage.GONE, reason=why)
+            return self._stands("ssh", Stage.GONE, why)
         if missing := [each.at for each in logins if not each.ready.done()]:
-            return place(stage=Stage.JOINING, reason=f"waiting for {', '.join(missing)}")
+            return self._stands("ssh", Stage.JOINING, f"waiting for {', '.join(missing)}")
         failed = [why for host in self._hosts() if (why := self._why_not_here(host)) is not None]
         lost = len(self._hosts()) - self._count_here()
         words = f"{lost} of its hosts {'has' if lost == 1 else 'have'} been lost" if lost else ""
-        return place(stage=Stage.UP, reason=failed[0] if failed else words)
+        return self._stands("ssh", Stage.UP, failed[0] if failed else words)
 
     def script(self) -> str:
         """Return the command that is run for each host; before that, with PORT for ports."""

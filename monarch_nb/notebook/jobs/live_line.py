@@ -7,7 +7,7 @@ line for each step.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.control.jobs.status import stage_text
 from monarch_nb.notebook.output.cell_output import CellOutput
@@ -15,6 +15,8 @@ from monarch_nb.notebook.output.mime import text_content
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import JobStatus
+
+_COUNTED: Final = ("joining", "up")  # both count hosts: the count of all takes the other's place
 
 
 class LiveLine:
@@ -26,11 +28,12 @@ class LiveLine:
         self._steps: list[tuple[str, str]] = []
 
     def step(self, kind: str, text: str) -> None:
-        is_next = not self._steps or self._steps[-1][0] != kind
-        if not is_next and self._steps[-1][1] == text:
+        last_kind, last_text = self._steps[-1] if self._steps else ("", "")
+        is_next, is_first = kind != last_kind, not self._steps
+        if not is_next and last_text == text:
             return
-        is_first = not self._steps
-        self._steps = [*(self._steps if is_next else self._steps[:-1]), (kind, text)]
+        is_instead = not is_next or (last_kind, kind) == _COUNTED
+        self._steps = [*(self._steps[:-1] if is_instead else self._steps), (kind, text)]
         if not self._output.sink.redraws:
             if is_next:
                 self._output.say("stdout", f"{text}\n")

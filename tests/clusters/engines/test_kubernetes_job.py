@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -21,6 +22,7 @@ from kubernetes import client
 
 from monarch_nb import Actor, RankUnreachable, current_rank, endpoint, shutdown_context
 from monarch_nb.control.jobs import kubernetes as ours
+from monarch_nb.control.jobs.pods import Api
 from monarch_nb.control.jobs.status import Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.host import rundir
@@ -119,6 +121,21 @@ def test_hosts_come_train_together_and_go(new_job, core):
     job.kill()
     eventually(lambda: not left(core), 20, lambda: f"nothing stays: {left(core)}")
     assert job.status().stage is Stage.GONE
+
+
+def test_hosts_that_come_while_the_cluster_is_asked_are_counted(new_job, monkeypatch):
+    job = new_job()
+    hosts = hosts_of(job)
+    asked = Api.list
+
+    def list_late(self, kind, **which):
+        found = asked(self, kind, **which)
+        if threading.current_thread() is threading.main_thread():
+            hosts.initialized.get(60)
+        return found
+
+    monkeypatch.setattr(Api, "list", list_late)
+    assert job.status()[:4] == ("k8s", Stage.UP, 2, 2)
 
 
 def test_what_no_node_has_is_queued_with_the_words_of_the_scheduler(new_job, core):

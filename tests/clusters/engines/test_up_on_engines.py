@@ -49,6 +49,7 @@ def test_pods_have_ranks_and_go(at_kubernetes, core):
     on = "--on k8s --namespace ml --image registry/ml:1"
     cell = kernel.ok(f"%mesh up {on} --hosts 2 --gpus 2", timeout_s=120)
     assert re.search(r"2/2 hosts -> ranks up in [\d.]+ s\n", cell.shown)
+    assert "have dialled in" not in cell.shown  # what was said while they came
     assert "mesh0 is up: 4 ranks (hosts=2 gpus=2) in " in cell.text()
     [data] = kernel.ok("%%mesh\nkept = rank; coords").displays
     assert data["text/plain"].splitlines()[3] == "[3] {'hosts': 1, 'gpus': 1}"

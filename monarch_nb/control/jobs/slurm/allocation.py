@@ -90,11 +90,11 @@ class Allocation:
         """Return where it stands; the queue is asked, unless that was just now."""
         if self._over is None:
             queue.look_now()
-        facts, joined = self._facts, self._controller.hosts_here(self.hosts)
+        facts, is_waited_for = self._facts, bool(self._missing - self._failed)
+        joined = self._controller.hosts_here(self.hosts)
         place = functools.partial(JobStatus, "slurm", joined=joined, hosts=len(self.hosts))
         if self._over is not None:
             return place(stage=Stage.GONE, id=self.id, reason=self._over)
-        is_waited_for = bool(self._missing - self._failed)
         stage = Stage.QUEUED if facts is None else stage_of(facts, all_joined=not is_waited_for)
         if stage is Stage.QUEUED and joined:  # since the queue was asked
             stage = Stage.JOINING if is_waited_for else Stage.UP
