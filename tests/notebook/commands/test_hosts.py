@@ -57,8 +57,8 @@ def test_one_line_says_how_far_the_hosts_have_come(faked):
     assert lines[:4] == [
         "queued (Priority)",
         "queued (Priority) -> 1/2 hosts",
-        "queued (Priority) -> 1/2 hosts -> 2/2 hosts",
-        "queued (Priority) -> 1/2 hosts -> 2/2 hosts -> starting ranks",
+        "queued (Priority) -> 2/2 hosts",
+        "queued (Priority) -> 2/2 hosts -> starting ranks",
     ]
     [shown] = cell.displays  # in place
     assert re.fullmatch(r"queued \(Priority\) -> .* -> ranks up in 0\.\d s", shown["text/plain"])
@@ -69,7 +69,7 @@ def test_one_line_says_how_far_the_hosts_have_come(faked):
 def test_a_notebook_that_a_program_runs_keeps_the_last_of_the_line(faked):
     faked.ok(UP)
     [shown] = faked.ok(ON, allow_stdin=False).displays
-    assert shown["text/plain"].startswith("queued (Priority) -> 1/2 hosts -> 2/2 hosts -> ranks up")
+    assert shown["text/plain"].startswith("queued (Priority) -> 2/2 hosts -> ranks up in ")
 
 
 def test_a_terminal_has_a_line_for_each_step(shell, capsys):
