@@ -201,6 +201,14 @@ class JoiningJob(JobTrait):
         # counted after the stage was found: hosts may come meanwhile, so "up" never has too few
         return JobStatus(engine, stage, self._count_here(), self._asked(), name, reason)
 
+    def _stands_with(self, engine: str, name: str, parts: Iterable[tuple[Stage, str]]) -> JobStatus:
+        # as far as that of its parts that is least far; they are asked where hosts may come
+        if (why := self._why_hopeless()) is not None:
+            return self._stands(engine, Stage.GONE, why, name)
+        stages, whys = zip(*parts, strict=True)
+        reason = "\n".join(dict.fromkeys(filter(None, whys)))
+        return self._stands(engine, min(stages, key=list(Stage).index), reason, name)
+
     def _here(self, hosts: Iterable[int]) -> list[int]:
         return [host for host in hosts if self._controller.hosts_here([host])]
 

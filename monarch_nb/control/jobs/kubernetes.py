@@ -179,13 +179,7 @@ class KubernetesJob(JoiningJob):
             asked = sum(map(self._count, self._meshes))
             return JobStatus("k8s", Stage.GONE, 0, asked, reason="it has no hosts; job.apply()")
         names = ", ".join(each.name for each in self._job_running)
-        if (why := self._why_hopeless()) is not None:
-            return self._stands("k8s", Stage.GONE, why, names)
-        found = [each.stand() for each in self._job_running]
-        order = [Stage.QUEUED, Stage.JOINING, Stage.UP, Stage.GONE]
-        stage = min((stage for stage, _ in found), key=order.index)
-        whys = "\n".join(dict.fromkeys(why for _, why in found if why))
-        return self._stands("k8s", stage, whys, names)
+        return self._stands_with("k8s", names, (each.stand() for each in self._job_running))
 
     def script(self) -> str:
         """Return the manifest, without the ticket, which is made when the job is applied.

@@ -110,13 +110,8 @@ class RayJob(JoiningJob):
         if not self._job_placed:
             return JobStatus("ray", Stage.GONE, 0, asked, reason="it has no hosts; job.apply()")
         names = ", ".join(each.id for each in self._job_placed)
-        if (why := self._why_hopeless()) is not None:
-            return self._stands("ray", Stage.GONE, why, names)
-        found = [each.stage(self._wanted) for each in self._job_placed]
-        order = [Stage.QUEUED, Stage.JOINING, Stage.UP, Stage.GONE]
-        stage = min((stage for stage, _ in found), key=order.index)
-        whys = "\n".join(dict.fromkeys(why for _, why in found if why))
-        return self._stands("ray", stage, whys, names)
+        stands = (each.stage(self._wanted) for each in self._job_placed)
+        return self._stands_with("ray", names, stands)
 
     def script(self) -> str:
         """Return the placement group that Ray is asked for, as Python has it."""

@@ -169,7 +169,7 @@ class SlurmJob(JoiningJob):
         first = found[0]
         if not self._job_meshes:  # it was killed
             return first
-        order = [Stage.QUEUED, Stage.JOINING, Stage.UP, Stage.ENDING, Stage.GONE]
+        order = list(Stage)
         worst = min(found, key=lambda each: order.index(each.stage))
         place = worst if worst.stage in order[:2] else first
         place = place._replace(joined=self._count_here(), hosts=self._asked())
