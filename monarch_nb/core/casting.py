@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from monarch_nb.core.wire import frames
@@ -20,6 +21,7 @@ from monarch_nb.errors import RemoteProtocolError
 
 MOST_RECEIVERS: Final = 1 << 20
 _RANKS: Final = 1 << 32  # what a header can say
+_SHORT: Final = 4096  # bytes of runs that are kept for whoever reads the same again
 _COUNT: Final = struct.Struct("<I")
 RUN: Final = struct.Struct("<QII")
 """A run as it stands in a message."""
@@ -36,10 +38,6 @@ class Run(NamedTuple):
     @property
     def host(self) -> int:
         return self.process >> HOST_SHIFT
-
-    @property
-    def crosses_hosts(self) -> bool:
-        return (self.process + self.size - 1) >> HOST_SHIFT != self.host
 
     def members(self) -> Iterator[tuple[int, int]]:
         """Iterate over its processes and their ranks."""
@@ -88,7 +86,7 @@ def pack_runs(runs: Sequence[Run]) -> bytes:
     return _COUNT.pack(len(runs)) + b"".join([RUN.pack(*run) for run in runs])
 
 
-def unpack_runs(data: memoryview) -> tuple[list[Run], memoryview]:
+def unpack_runs(data: memoryview) -> tuple[Sequence[Run], memoryview]:
     """Return the runs with which these bytes begin, and the bytes behind them.
 
     Raises `RemoteProtocolError` where they are not whole, or more than any mesh has.
@@ -98,7 +96,7 @@ def unpack_runs(data: memoryview) -> tuple[list[Run], memoryview]:
     return read_runs(data[_COUNT.size :], _COUNT.unpack_from(data)[0])
 
 
-def read_runs(data: memoryview, count: int) -> tuple[list[Run], memoryview]:
+def read_runs(data: memoryview, count: int) -> tuple[Sequence[Run], memoryview]:
     """Return so many runs with which these bytes begin, and the bytes behind them.
 
     Raises `RemoteProtocolError` as `unpack_runs` does.
@@ -106,12 +104,23 @@ def read_runs(data: memoryview, count: int) -> tuple[list[Run], memoryview]:
     end = RUN.size * count
     if end > len(data):
         raise RemoteProtocolError("the runs of a cast are not whole")
-    runs = [Run(*each) for each in RUN.iter_unpack(data[:end])]
-    if sum(run.size for run in runs) > MOST_RECEIVERS:
+    read = _read_again if end <= _SHORT else _read
+    return read(bytes(data[:end])), data[end:]
+
+
+def _read(packed: bytes) -> Sequence[Run]:
+    runs = [Run(*each) for each in RUN.iter_unpack(packed)]
+    receivers = 0
+    for process, rank, size in runs:
+        if rank + size > _RANKS or (process + size - 1) >> HOST_SHIFT != process >> HOST_SHIFT:
+            raise RemoteProtocolError("a run of processes that cannot be")
+        receivers += size
+    if receivers > MOST_RECEIVERS:
         raise RemoteProtocolError("a cast to more processes than there can be")
-    if any(run.rank + run.size > _RANKS or run.crosses_hosts for run in runs):
-        raise RemoteProtocolError("a run of processes that cannot be")
-    return runs, data[end:]
+    return tuple(runs)
+
+
+_read_again = lru_cache(256)(_read)  # the same mesh is called again and again
 
 
 class Cast(NamedTuple):

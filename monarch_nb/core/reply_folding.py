@@ -232,7 +232,8 @@ class _Cast:
         numbered, self.numbered = self.numbered, []
         self.size = 0
         found = [
-            Group(kind, tag, merged(runs), payload) for (kind, tag, payload), runs in groups.items()
+            Group(kind, tag, merged(sorted(runs)), payload)
+            for (kind, tag, payload), runs in groups.items()
         ]
         return Leaves(own, [framed(fold(self.port, found))], numbered)
 

@@ -248,10 +248,9 @@ class Proc:
         port, groups = reply_folding.unfold(message.payload)
         for kind, tag, runs, payload in groups:
             same = Message((kind, 0, 0, 0, tag, port, message.source, 0), payload)
-            for run in runs:
-                waiter = None if self._cut_off else self.waiting.get(port)
-                if waiter is not None and waiter.deliver_equal(same, run):
-                    continue
+            waiter = None if self._cut_off else self.waiting.get(port)
+            rest = runs if waiter is None else waiter.deliver_equal(same, runs)
+            for run in rest:
                 for process, rank in run.members():
                     self.deliver(Message((kind, 0, 0, rank, tag, port, process, 0), payload))
 
@@ -433,9 +432,10 @@ class Waiter:
     def deliver(self, message: Message) -> None:
         raise NotImplementedError
 
-    def deliver_equal(self, message: Message, run: Run) -> bool:  # noqa: ARG002
-        """Take the same answer of all of a run; False: each has to be delivered by itself."""
-        return False
+    def deliver_equal(self, message: Message, runs: Sequence[Run]) -> Sequence[Run]:  # noqa: ARG002
+        """Take the same answer of all of these; return those of whom each answer has to be
+        delivered by itself."""
+        return runs
 
     def wait_for_people(self) -> Wait | None:
         return None

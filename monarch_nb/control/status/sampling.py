@@ -36,6 +36,19 @@ KEEP_LOOKING_S: Final = 5.0
 HURRY_S: Final = 0.5
 FASTEST_S: Final = 0.1
 SLOWEST_S: Final = 1.0  # timelines want a sample each second
+_HOST_S: Final = 0.001
+"""What a sample costs the controller for each host is about a twentieth of that."""
+
+
+def affordable_s(wanted_s: float, hosts: int) -> float:
+    """Return the period between two samples of all these hosts: longer than is wanted where there
+    are so many that the controller would do nothing else.
+
+    Example:
+        >>> affordable_s(0.1, hosts=4), affordable_s(0.1, hosts=1000)
+        (0.1, 1.0)
+    """
+    return max(wanted_s, hosts * _HOST_S)
 
 
 class Watch:
@@ -165,19 +178,23 @@ class StatusService:
 
     # who looks
 
-    def _period_s(self) -> float | None:
-        if self._watches:
-            wanted = min(watch.period_s for watch in self._watches)
-            return FASTEST_S if self._is_hurrying() else wanted
-        return FASTEST_S if time.monotonic() < self._looking_until else None
+    def _period_s(self, hosts: int) -> float | None:
+        if not self._looks():
+            return None
+        wanted = min((watch.period_s for watch in self._watches), default=FASTEST_S)
+        return affordable_s(FASTEST_S if self._is_hurrying() else wanted, hosts)
+
+    def _looks(self) -> bool:
+        return bool(self._watches) or time.monotonic() < self._looking_until
 
     def _is_hurrying(self) -> bool:
         is_there = all(view.state.initialized.done() for view in self._views.values())
         return not is_there or time.monotonic() < self._hurry_until
 
     def _ask(self) -> None:
-        period_s, proc = self._period_s(), self._proc
+        proc = self._proc
         agents = {agent for view in self._views.values() for agent in view.agents}
+        period_s = self._period_s(len(agents))
         looks = period_s is not None and not proc.closed
         wanted = {agent for agent in agents if agent not in proc.dead} if looks else set()
         for agent in self._asked.keys() - wanted:
@@ -248,7 +265,7 @@ class StatusService:
         while not self._over.wait(1.0 - (time.monotonic() - self._began) % 1.0):
             with self._lock:
                 self._ask()
-                if self._period_s() is None:
+                if not self._looks():
                     self._ticking = None
                     return
                 self._forget()

@@ -185,46 +185,53 @@ class Link:
 
     # tunnels
 
-    def share(self, through: int, body: Body | SharedBody) -> int:
-        """Return the number of a record that this host carries with those of others; 0: it has to
-        go alone. Nothing else leaves here until `shared`, which has to follow: so what is numbered
-        by several links leaves in the order of their numbers. Nobody is waited for, as who sends
-        here now may wait for another of these links."""
-        if not self._lock.acquire(blocking=False):
+    def share(self, through: int, size: int, body: Body | SharedBody) -> int:
+        """Return the number of a record that `through` carries with those of others; 0: it has to
+        go alone. `size`: the bytes of it that nobody else keeps.
+
+        Nothing else leaves here until `shared`, which has to follow: so what is numbered by
+        several links leaves in the order of their numbers. Nobody is waited for, as who sends here
+        now may wait for another of these links.
+        """
+        if not self._lock.acquire(False):
             return 0
         tunnel = self._tunnel
         if tunnel is None or tunnel.through != through or self._is_over:
             return 0
-        return self._outgoing.share(body)
+        return self._outgoing.share(size, body)
 
     def shared(self) -> None:
         """Let others send here again. Harmless where nobody was kept from it."""
-        with contextlib.suppress(RuntimeError):
+        try:  # noqa: SIM105  # thousands of times for a cast
             self._lock.release()
+        except RuntimeError:
+            pass
 
     def take_shared(self, number: int, size: int, has_come: int = 0) -> bool:
         """Note a record that came with those of others; tell whether it is new. `has_come`: the
         last one that the other end has got. The loop's thread. Raises `RemoteProtocolError`."""
         if has_come:
             with self._lock:
-                self._outgoing.acknowledge(has_come)
-                if self._outgoing.is_waiting:
+                if self._outgoing.acknowledge(has_come):
                     self._push()
-        is_new = self._take_carried(number, size)
-        self._tell_what_has_come()
-        return is_new
+        if not self._incoming.take_next(number, size):
+            self._come_again(number)
+            return False
+        if self._incoming.is_to_be_told(_TUNNEL_ACK_RECORDS):
+            self._tell_what_has_come()
+        return True
 
     def _take_carried(self, number: int, size: int) -> bool:
         is_new = self._incoming.take_next(number, size)
-        if number > self._incoming.received:
-            self._begin_tunnel_again()
+        if not is_new:
+            self._come_again(number)
         return is_new
 
-    def _begin_tunnel_again(self) -> None:
-        # a record before this one was lost; both come again
+    def _come_again(self, number: int) -> None:
+        # a record before this one was lost, unless this is an old one; then both come again
         tunnel = self._tunnel
-        if tunnel is None or self._opening is not None:
-            return  # that is under way
+        if number <= self._incoming.received or tunnel is None or self._opening is not None:
+            return  # or that is under way
         if self._attempt:
             self.open(tunnel)
         else:  # the other end opens tunnels

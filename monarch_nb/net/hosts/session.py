@@ -31,6 +31,7 @@ Flow = tuple[int, int]
 Body = list[Bytes] | Part
 """The pieces in a record; or a part, which has one of its own behind it."""
 _SHARED: Final[Flow] = (0, 0)
+_Kept = tuple[int, int, "Body | SharedBody"]  # its number and how many bytes it takes of the window
 
 
 class SharedBody(Protocol):
@@ -48,7 +49,7 @@ class Outgoing:
         self._turns: deque[Flow] = deque()
         self._sharers: deque[int | Flow] = deque()  # of each piece in the shared flow, whose it is
         self._sharing: dict[int | Flow, int] = {}
-        self._kept: deque[tuple[int, Body | SharedBody]] = deque()  # not acknowledged
+        self._kept: deque[_Kept] = deque()  # not acknowledged
         self._kept_bytes = 0
         self._sent = 0  # how many of the kept have gone over this connection
         self._last = 0
@@ -57,11 +58,6 @@ class Outgoing:
     def is_empty(self) -> bool:
         """Tell whether the other end has all that was put here."""
         return not self._kept and not self._turns
-
-    @property
-    def is_waiting(self) -> bool:
-        """Tell whether something may have to be sent."""
-        return bool(self._turns) or self._sent != len(self._kept)
 
     def put(self, flow: Flow, pieces: Iterable[Piece]) -> None:
         source, process = flow
@@ -99,36 +95,38 @@ class Outgoing:
         way."""
         if self._sent < len(self._kept):
             self._sent += 1
-            number, kept = self._kept[self._sent - 1]
+            number, _, kept = self._kept[self._sent - 1]
             return number, self._alone(kept)
         if not self._turns or self._kept_bytes > WINDOW_BYTES:
             return None
         body = self._gather()
-        self._last += 1
-        self._kept.append((self._last, body))
-        self._kept_bytes += _bytes_in(body)
-        self._sent += 1
-        return self._last, body
+        return self._keep(_bytes_in(body), body), body
 
-    def share(self, body: Body | SharedBody) -> int:
-        """Return the number of a record that goes another way, with those of others; 0: it would
-        overtake what waits to be sent."""
-        if self.is_waiting:
+    def share(self, size: int, body: Body | SharedBody) -> int:
+        """Return the number of a record of `size` bytes that goes another way, with those of
+        others; 0: it would overtake what waits to be sent."""
+        if self._turns or self._sent != len(self._kept):
             return 0
-        self._last += 1
-        self._kept.append((self._last, body))
-        self._kept_bytes += _bytes_in(body)
-        self._sent += 1
-        return self._last
+        return self._keep(size, body)
 
-    def acknowledge(self, number: int) -> None:
-        """Forget what the other end has. Raises `RemoteProtocolError` for what was never sent."""
+    def _keep(self, size: int, body: Body | SharedBody) -> int:
+        self._last = number = self._last + 1
+        self._kept.append((number, size, body))
+        self._kept_bytes += size
+        self._sent += 1
+        return number
+
+    def acknowledge(self, number: int) -> bool:
+        """Forget what the other end has; tell whether something may have to be sent. Raises
+        `RemoteProtocolError` for what was never sent."""
         if number > self._last:
             raise RemoteProtocolError(f"record {number} is acknowledged, {self._last} was the last")
-        while self._kept and self._kept[0][0] <= number:
-            self._kept_bytes -= _bytes_in(self._kept.popleft()[1])
+        kept = self._kept
+        while kept and kept[0][0] <= number:
+            self._kept_bytes -= kept.popleft()[1]
             if self._sent:
                 self._sent -= 1
+        return bool(self._turns) or self._sent != len(kept)
 
     def begin_again(self, received: int) -> None:
         """Send all over a new connection that the other end has not."""
@@ -138,7 +136,7 @@ class Outgoing:
     def drain(self, received: int) -> list[Body]:
         """Return the bodies of all that the other end has not, which go another way now."""
         self.acknowledge(received)
-        bodies = [self._alone(body) for _, body in self._kept]
+        bodies = [self._alone(body) for _, _, body in self._kept]
         while self._turns:
             bodies.append(self._gather())
         self._kept.clear()
@@ -222,11 +220,8 @@ class Incoming:
         self.is_awaited = False
 
 
-def _bytes_in(body: Body | SharedBody) -> int:
-    if isinstance(body, Part):
-        return len(body.data)
-    # others share the memory of what is shared
-    return sum(map(len, body)) if isinstance(body, list) else 0
+def _bytes_in(body: Body) -> int:
+    return len(body.data) if isinstance(body, Part) else sum(map(len, body))
 
 
 def _size(piece: bytes | tuple[Bytes, ...]) -> int:

@@ -256,14 +256,20 @@ class GatherCall(_Pending[Any]):
             self._answers[message.rank] = message
             self._count_down(1)
 
-    def deliver_equal(self, message: Message, run: Run) -> bool:
-        places = slice(run.rank, run.rank + run.size)
-        are_missing = self._answers[places].count(None) == run.size
-        if message.kind not in self.counted_kinds or not are_missing:
-            return False
-        self._answers[places] = [message] * run.size
-        self._count_down(run.size)
-        return True
+    def deliver_equal(self, message: Message, runs: Sequence[Run]) -> Sequence[Run]:
+        if message.kind not in self.counted_kinds:
+            return runs
+        answers, came, rest = self._answers, 0, []
+        for run in runs:
+            _, begin, size = run
+            end = begin + size
+            if answers[begin:end].count(None) == size:
+                answers[begin:end] = [message] * size
+                came += size
+            else:
+                rest.append(run)
+        self._count_down(came)
+        return rest
 
     def _count_down(self, answers: int) -> None:
         self._missing -= answers

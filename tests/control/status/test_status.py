@@ -302,6 +302,11 @@ def test_agents_sample_only_while_somebody_looks(mesh, monkeypatch):
     eventually(lambda: "monarch-status" not in {each.name for each in threading.enumerate()}, 10.0)
 
 
+def test_many_hosts_are_sampled_less_often():
+    assert [sampling.affordable_s(0.1, hosts) for hosts in (1, 100, 1000)] == [0.1, 0.1, 1.0]
+    assert sampling.affordable_s(1.0, 32) == 1.0
+
+
 @pytest.mark.slow
 def test_a_mesh_that_is_gone_with_its_host_is_not_shown_for_ever(mesh_runtime, watch):
     procs = this_host().spawn_procs(per_host={"gpus": 2}, name="gone")

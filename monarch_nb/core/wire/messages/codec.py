@@ -250,6 +250,8 @@ def _number(value: Any) -> float:
 
 def _shallow(value: Any) -> Any:
     # what is passed on as it is: whoever writes it again must not run out of stack
+    if type(value) is list and _CONTAINERS.isdisjoint(map(type, value)):
+        return value  # as are thousands of rows
     level = [value] if type(value) in _CONTAINERS else []
     for _ in range(_DEEPEST):
         level = [

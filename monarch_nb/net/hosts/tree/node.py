@@ -166,9 +166,10 @@ class TreeNode:
     ) -> bool:
         through = controller.through
         link = None if through is None else self._routes.link(through)
-        if link is None or sum(map(len, alone)) > pieces.PIECE_BYTES:
+        size = sum(map(len, alone))
+        if link is None or size > pieces.PIECE_BYTES:
             return False
-        number = controller.share(link.host, list[Bytes](alone))
+        number = controller.share(link.host, size, list[Bytes](alone))
         if number:
             own = Numbered(self._host, number, controller.received)
             tunnels.send(self._host, link, self._fold(caller, [own, *numbered], folded), [])

@@ -163,8 +163,9 @@ class TreeRoot:
         """Take folded answers of several hosts."""
         fold = TreeFold.unpack(message)
         stale = []
+        link_to = self._routes.link
         for host, number, has_come in fold.numbered:
-            link = self._routes.link(host)
+            link = link_to(host)
             if link is None or not link.take_shared(number, 0, has_come):
                 stale.append(host)
         rest = fold.without(stale) if stale else fold.fold
@@ -207,7 +208,7 @@ class TreeRoot:
                 number = 0
                 if not above_at or numbers[above_at]:
                     held.append(link)
-                    number = link.share(above, shared)
+                    number = link.share(above, 0, shared)
                 if not number:
                     apart.append(link)
                 numbers.append(number)
