@@ -86,7 +86,7 @@ def pack_runs(runs: Sequence[Run]) -> bytes:
     return _COUNT.pack(len(runs)) + b"".join([RUN.pack(*run) for run in runs])
 
 
-def unpack_runs(data: memoryview) -> tuple[Sequence[Run], memoryview]:
+def unpack_runs(data: memoryview) -> tuple[list[Run], memoryview]:
     """Return the runs with which these bytes begin, and the bytes behind them.
 
     Raises `RemoteProtocolError` where they are not whole, or more than any mesh has.
@@ -96,7 +96,7 @@ def unpack_runs(data: memoryview) -> tuple[Sequence[Run], memoryview]:
     return read_runs(data[_COUNT.size :], _COUNT.unpack_from(data)[0])
 
 
-def read_runs(data: memoryview, count: int) -> tuple[Sequence[Run], memoryview]:
+def read_runs(data: memoryview, count: int) -> tuple[list[Run], memoryview]:
     """Return so many runs with which these bytes begin, and the bytes behind them.
 
     Raises `RemoteProtocolError` as `unpack_runs` does.
@@ -105,7 +105,7 @@ def read_runs(data: memoryview, count: int) -> tuple[Sequence[Run], memoryview]:
     if end > len(data):
         raise RemoteProtocolError("the runs of a cast are not whole")
     read = _read_again if end <= _SHORT else _read
-    return read(bytes(data[:end])), data[end:]
+    return list(read(bytes(data[:end]))), data[end:]
 
 
 def _read(packed: bytes) -> Sequence[Run]:
