@@ -216,7 +216,7 @@ class Gateway:
         if process >> frames.HOST_SHIFT == self.host:  # itself
             self._loop.soon(functools.partial(self._deliver, process, bodies))
             return
-        cut = list(pieces.cut(source, process, bodies))
+        cut = pieces.cut(source, process, bodies)
         self._routes.send(process >> frames.HOST_SHIFT, (source, process), cut)
 
     def cast(self, source: int, cast: Cast) -> None:
@@ -227,7 +227,7 @@ class Gateway:
     def _tell(self, host: int, message: object) -> None:
         # to the gateway of a host, by the way over which both are introduced
         own, there = wire.gateway_id(self.host), wire.gateway_id(host)
-        cut = list(pieces.cut(own, there, [self._control(message)]))
+        cut = pieces.cut(own, there, [self._control(message)])
         if (controller := self._routes.controller) is not None:
             controller.send((own, there), cut)
         else:

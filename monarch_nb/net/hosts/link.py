@@ -161,7 +161,12 @@ class Link:
     def send(self, flow: Flow, pieces: Sequence[Piece]) -> None:
         """Send pieces of a message to who is reached over this link. Any thread."""
         with self._lock:
-            if not self._is_over:
+            if self._is_over:
+                return
+            is_one = len(pieces) == 1 and self._can_write
+            if is_one and (record := self._outgoing.at_once(pieces[0])) is not None:
+                self._emit(_DATA, *record)
+            else:
                 self._outgoing.put(flow, pieces)
                 self._push()
 
@@ -426,8 +431,8 @@ class Link:
             raise RemoteProtocolError(f"a record of {len(body)} bytes")
         kind, number, has_come = _HEADER.unpack_from(body)
         with self._lock:
-            self._outgoing.acknowledge(has_come)
-            self._push()
+            if self._outgoing.acknowledge(has_come):
+                self._push()
         if kind == _LEAVES:
             why = bytes(body[_HEADER.size : _HEADER.size + _LONGEST_WHY])
             self.lose(why.decode(errors="replace") or LEFT)

@@ -59,9 +59,16 @@ Piece = bytes | Part | tuple[Bytes, ...]
 """What goes onto a link in one go; a tuple has it in parts, which other pieces may share."""
 
 
-def cut(source: int, process: int, bodies: Sequence[Buffer]) -> Iterator[bytes | Part]:
+def cut(source: int, process: int, bodies: Sequence[Buffer]) -> Sequence[bytes | Part]:
     """Return what goes onto a link for a message to a process: itself, or its pieces. Of long
     frames these are views, so that nobody may change them until they have arrived."""
+    [first, *more] = bodies
+    if isinstance(first, bytes) and len(first) <= WHOLE_BYTES and not more:
+        return [encode(WHOLE, source, process, bodies)]
+    return list(_pieces(source, process, bodies))
+
+
+def _pieces(source: int, process: int, bodies: Sequence[Buffer]) -> Iterator[bytes | Part]:
     for piece in _cut(source, process, bodies, PIECE_BYTES):
         if isinstance(piece, memoryview) and len(piece) >= PART_BYTES:
             yield Part.of(source, process, piece)

@@ -90,6 +90,18 @@ class Outgoing:
         else:
             waiting.extend(pieces)
 
+    def at_once(self, piece: Piece) -> tuple[int, Body] | None:
+        """Return the number and the body of a record with this piece alone, which is not put here
+        then; None: something waits before it."""
+        if self._turns or self._sent != len(self._kept) or self._kept_bytes > WINDOW_BYTES:
+            return None
+        body: Body
+        if isinstance(piece, bytes):
+            body = [piece]
+        else:
+            body = piece if isinstance(piece, Part) else list(piece)
+        return self._keep(_bytes_in(body), body), body
+
     def next(self) -> tuple[int, Body] | None:
         """Return the number and the body of the next record; None: nothing, or too much on its
         way."""
