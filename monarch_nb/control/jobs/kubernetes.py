@@ -47,6 +47,7 @@ _LOOK_S: Final = 2.0
 _LEASE_S: Final = 600  # a Job that is waited for by nobody ends after it
 _RENEW_S: Final = 120.0
 _KEEP_S: Final = 300  # to read the logs of a Job that has ended
+_RETRIES: Final = 1000  # of pods that fail: as many as a Job may have, it ends with all its pods
 _SHOWN: Final = 3  # pods that are named
 _TICKET: Final = "/var/run/monarch_nb/ticket"
 _SHM: Final = "/dev/shm"  # noqa: S108  # of a container
@@ -243,7 +244,7 @@ class KubernetesJob(JoiningJob):
                 "parallelism": count,
                 "completionMode": "Indexed",
                 "backoffLimitPerIndex": 0,  # a host that is lost takes no other with it
-                "backoffLimit": count,  # where the former is not known
+                "backoffLimit": _RETRIES,  # so where the former is not known
                 "activeDeadlineSeconds": _LEASE_S,
                 "ttlSecondsAfterFinished": _KEEP_S,
                 "template": pod_of(self._meshes[mesh], name, self._python),
@@ -482,7 +483,10 @@ class _Running:
 
     def _tell(self, seen: Seen) -> None:
         for pod in seen.ended:
-            if (place := place_of(pod)) is not None and place not in self._told:
+            place = place_of(pod)
+            if place is None or place in self._told:
+                continue
+            if place < len(self.hosts):
                 self._told.add(place)
                 self._controller.give_up_host(self.hosts[place], self._words(pod))
         waited_s = time.monotonic() - self._began

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.support import eventually
+from tests.support import eventually, listening_ports
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _CONTROLLERS = "job,namespace,garbagecollector,resourcequota,ttl-after-finished"
@@ -40,9 +40,19 @@ def write_config(folder: Path, server: str, token: str = ADMIN, trust: Path | No
     """Write a file as kubectl reads it. `trust`: the certificate of the server."""
     said = "" if trust is None else f', certificate-authority: "{trust}"'
     path = folder / f"{token}.kubeconfig"
-    path.write_text(textwrap.dedent(_CONFIG).format(server=server, token=token, trust=said))
-    path.chmod(0o600)
+    if not path.exists():  # else who starts now could find it empty
+        path.write_text(textwrap.dedent(_CONFIG).format(server=server, token=token, trust=said))
+        path.chmod(0o600)
     return path
+
+
+def client_of(kubeconfig: Path):
+    """Return a client that keeps no connection: it would be open until its memory is collected."""
+    from kubernetes import config
+
+    api = config.new_client_from_config(str(kubeconfig))
+    api.set_default_header("Connection", "close")
+    return api
 
 
 class ControlPlane:
@@ -117,12 +127,14 @@ class ControlPlane:
         self._started.append(process)
 
     def _is_ready(self) -> bool:
-        from kubernetes import client, config
+        from kubernetes import client
         from urllib3.exceptions import HTTPError
 
-        if not (self._folder / "certs/apiserver.crt").exists():
+        # who is refused keeps the socket for a while
+        server = self._started[-1].pid
+        if not (self._folder / "certs/apiserver.crt").exists() or not listening_ports(server):
             return False
-        api = config.new_client_from_config(str(self.config()))
+        api = client_of(self.config())
         try:
             return "default" in [
                 n.metadata.name for n in client.CoreV1Api(api).list_namespace().items

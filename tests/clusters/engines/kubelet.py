@@ -1,11 +1,13 @@
 """What a node does with pods, by the API: their commands run here, as processes of this machine.
 
 It is no kubelet: there are no containers and no images. The ticket is put where the command reads
-it; the index of a host is given as by an Indexed Job, also where the server is too old for one.
+it; the index of a host is given as by an Indexed Job, also where the server is too old for one:
+a pod that comes for one that has failed has the same.
 """
 
 import base64
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -76,11 +78,18 @@ class Kubelet:
             if code is not None:
                 self._tell_end(name, code)
         elif pod.spec.node_name and pod.status.phase == "Pending" and not self.holds:
-            self._begin(name, pod)
+            self._begin(name, pod, index_of(pod) or self._free_index(pod))
 
-    def _begin(self, name: str, pod) -> None:
-        known = (pod.metadata.annotations or {}).get(_INDEX)
-        index = known or str(len(self._running))
+    def _free_index(self, pod) -> str:
+        of_its_job = [
+            each
+            for each in self.pods()
+            if each.metadata.labels["job-name"] == pod.metadata.labels["job-name"]
+        ]
+        taken = {index_of(each) for each in of_its_job if each.status.phase == "Running"}
+        return next(index for index in map(str, itertools.count()) if index not in taken)
+
+    def _begin(self, name: str, pod, index: str) -> None:
         volumes = [volume.secret for volume in pod.spec.volumes if volume.secret]
         secret = self._core.read_namespaced_secret(volumes[0].secret_name, self._namespace)
         ticket = self._folder / f"{name}.ticket"
@@ -105,6 +114,10 @@ class Kubelet:
         if (process := self._running.pop(name, None)) is not None:
             process.terminate()
             eventually(lambda: process.poll() is not None, 20)
+
+
+def index_of(pod) -> str | None:
+    return (pod.metadata.annotations or {}).get(_INDEX)
 
 
 def python_path() -> str:

@@ -6,7 +6,7 @@ In both there are two nodes of 8 GPUs and the namespace `ml`; `kubelet.py` runs 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kubernetes import client, config
+from kubernetes import client
 
 from tests.clusters.engines import control_plane
 from tests.clusters.engines.control_plane import ControlPlane
@@ -19,17 +19,13 @@ def plane() -> Iterator[ControlPlane | StandIn]:
     programs = control_plane.programs()
     with StandIn() if programs is None else ControlPlane(programs) as made:
         if programs is not None:
-            with core_of(made) as core:
-                _furnish(core)
+            _furnish(core_of(made))
         yield made
 
 
-@contextmanager
-def core_of(made: ControlPlane | StandIn) -> Iterator[client.CoreV1Api]:
+def core_of(made: ControlPlane | StandIn) -> client.CoreV1Api:
     """Return a client of it, as its administrator."""
-    api = config.new_client_from_config(str(made.config()))
-    yield client.CoreV1Api(api)
-    api.rest_client.pool_manager.clear()
+    return client.CoreV1Api(control_plane.client_of(made.config()))
 
 
 def left(core: client.CoreV1Api) -> list[str]:

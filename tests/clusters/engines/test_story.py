@@ -119,7 +119,8 @@ def on_k8s(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Asked]:
     from tests.clusters.engines import planes
     from tests.clusters.engines.kubelet import Kubelet
 
-    with planes.plane() as plane, planes.core_of(plane) as core:
+    with planes.plane() as plane:
+        core = planes.core_of(plane)
         patch.setenv("KUBECONFIG", str(plane.config()))
         patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # of the image
         kubelet = Kubelet(core, "ml", folder)
