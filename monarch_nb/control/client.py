@@ -42,7 +42,7 @@ from monarch_nb.host.rundir import RunDir, new_run_dir
 from monarch_nb.meshes.bootstrap import Environment, changes
 from monarch_nb.meshes.states import ProcsState, procs_of
 from monarch_nb.net import wire
-from monarch_nb.net.keys import KeyPair
+from monarch_nb.net.known_hosts import Trust
 from monarch_nb.process import current
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.calls import cancel_made_by, cancel_owed_by
@@ -248,11 +248,11 @@ class Client(Runtime):
 
         return returns_future(all_ready)()
 
-    def attach_hosts(self, addresses: Sequence[str], pair: KeyPair, spares: int = 0) -> list[int]:
+    def attach_hosts(self, addresses: Sequence[str], trust: Trust, spares: int = 0) -> list[int]:
         """Dial other hosts, so many spares the last of them; their numbers. They are dialled again
         when a heal wants hosts in the place of lost ones."""
         limit_s = lambda: self.proc.config.attach_s  # noqa: E731
-        return self._hosts_elsewhere().attach(addresses, pair, limit_s, spares)
+        return self._hosts_elsewhere().attach(addresses, trust, limit_s, spares)
 
     def replace_from(self, group: HostGroup) -> None:
         """Take the hosts that replace lost ones of a group from its spares, or ask for them again,

@@ -19,6 +19,7 @@ from monarch_nb.net.private import check_private, read_private
 
 IDENTITY: Final = "identity.json"
 AUTHORIZED: Final = "authorized_keys"
+KEY_CHARACTERS: Final = 40  # of Z85
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,9 @@ def allowed(folder: Path | None = None) -> frozenset[bytes]:
     keys = {identity(place).public}
     path = place / AUTHORIZED
     if path.exists():
-        lines = (line.partition("#")[0].strip() for line in read_private(path).splitlines())
-        keys.update(line.encode() for line in lines if line)
+        # the first word of a line: keys are text that may have a # in it, comments come behind
+        words = (line.split()[0] for line in read_private(path).splitlines() if line.strip())
+        keys.update(word.encode() for word in words if len(word) == KEY_CHARACTERS)
     return frozenset(keys)
 
 

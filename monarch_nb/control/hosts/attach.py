@@ -28,6 +28,7 @@ from monarch_nb.meshes.proc_mesh import HostMesh, mesh_of_hosts
 from monarch_nb.net import keys, wire
 from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.joining import AllowList, Answer, JoinServer
+from monarch_nb.net.known_hosts import Trust
 from monarch_nb.process.futures.future import Future, make
 
 DEFAULT_KEYS: Final = "trust_all_connections"  # Monarch's word; here it means: the user's own key
@@ -177,7 +178,7 @@ def attach_to_workers(
     for address in addresses:
         wire.check_address(address)
     check_spares(spares, len(addresses))
-    hosts = client().attach_hosts(addresses, keys.identity(folder), spares)
+    hosts = client().attach_hosts(addresses, Trust.of(folder), spares)
     return mesh_of_hosts([wire.agent_id(host) for host in hosts[: len(hosts) - spares]])
 
 

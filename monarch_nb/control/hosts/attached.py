@@ -20,9 +20,9 @@ from monarch_nb.host.lending import Lending
 from monarch_nb.host.versions import difference, versions
 from monarch_nb.net.hosts.gateway import Gateway, GatewayRelay
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.joining import Joins, Ticket
+from monarch_nb.net.hosts.joining import OTHER_KEYS, Joins, Ticket
 from monarch_nb.net.hosts.link import Timing
-from monarch_nb.net.keys import KeyPair
+from monarch_nb.net.known_hosts import Trust
 from monarch_nb.net.links import Links
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.future import Future, make
@@ -90,7 +90,7 @@ class AttachedHosts:
     def attach(
         self,
         addresses: Sequence[str],
-        pair: KeyPair,
+        trust: Trust,
         limit_s: Callable[[], float],
         spares: int,
     ) -> list[int]:
@@ -98,24 +98,24 @@ class AttachedHosts:
         again when others are wanted in the place of lost ones."""
 
         def again(host: int) -> int:
-            return self.dial(self.names[host], pair, limit_s(), instead_of=host)
+            return self.dial(self.names[host], trust, limit_s(), instead_of=host)
 
-        hosts = [self.dial(address, pair, limit_s()) for address in addresses]
+        hosts = [self.dial(address, trust, limit_s()) for address in addresses]
         group = HostGroup(list(hosts), hosts[len(hosts) - spares :], again, _START_A_WORKER)
         self.replacements.add(group)
         return hosts
 
-    def dial(self, address: str, pair: KeyPair, limit_s: float, instead_of: int = 0) -> int:
+    def dial(self, address: str, trust: Trust, limit_s: float, instead_of: int = 0) -> int:
         """Attach the host that is offered at an address; return its number. `instead_of`: the
         number under which it was ours before and is lost."""
         host = next(self._numbers)
         self.ready[host] = make(Future)
-        dialled = self._dialled[host] = _Dialled(address, Secret.new())
+        dialled = self._dialled[host] = _Dialled(address, Secret.new(), trust)
         self.names[host] = address
         self._gateway.expect(host)
         secret = dialled.secret.to_text()
         question = Join(PROTOCOL, self._versions, host, self._controller, secret, instead_of)
-        self._joins.ask(host, address, pair, pair.public, question)
+        self._joins.ask(host, address, trust.pair, trust.key_at(address), question)
         limit = threading.Timer(limit_s, self._too_late, (host, limit_s))
         limit.daemon = True
         limit.name = "monarch-attach"
@@ -203,7 +203,10 @@ class AttachedHosts:
         if self.ready[host].done():
             return  # it has answered meanwhile
         self._gateway.give_up(host)
-        how = _NOT_ATTACHED if host in self._dialled else _NOT_JOINED
+        dialled = self._dialled.get(host)
+        how = _NOT_JOINED if dialled is None else _NOT_ATTACHED
+        if dialled is not None and why == OTHER_KEYS:
+            why = f"{why}. {dialled.trust.advice(dialled.address)}"
         text = how.format(self.names[host], why)
         self.ready[host]._set_exception(RuntimeError(text))
         self._on_lost(host, text, None)
@@ -234,3 +237,4 @@ class AttachedHosts:
 class _Dialled(NamedTuple):
     address: str
     secret: Secret
+    trust: Trust

@@ -38,6 +38,9 @@ _REFUSED: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_P
 _EVENTS: Final = _REFUSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 _TRIES: Final = 3  # of a handshake: one that is not answered in time may be that of a busy host
 _LOOK_S: Final = 0.5
+OTHER_KEYS: Final = (
+    "what is there closes the connection: it has other keys, or is no worker of ours"
+)
 _ANOTHER_PROTOCOL: Final = (
     "who asks speaks protocol {}, who is asked {}: install one version of monarch_nb on both"
 )
@@ -253,7 +256,7 @@ class _Asked:
         self._failures += 1
         if self._failures < _TRIES:
             return None
-        return "what is there closes the connection: it has other keys, or is no worker of ours"
+        return OTHER_KEYS
 
 
 def offer(ticket: Ticket, host: Offer, limit_s: float) -> Taken:
