@@ -22,6 +22,7 @@ from monarch_nb.core.shape.extent import Extent, Point
 Environment = dict[str, str | None]
 _PROCESSORS: Final = ("cpus", "physcpubind")
 _ENTRY: Final = tuple(RANK_COMMAND.split())
+_STARTED_BY: Final = "MONARCH_NB_STARTED_BY"  # what started this rank instead of its host's Python
 _MONARCHS_ENTRY: Final = ("-m", "monarch._src.actor.bootstrap_main")
 BIND_KEYS: Final = frozenset({*_PROCESSORS, "cpunodebind", "membind"})
 
@@ -77,6 +78,16 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Environment:
 
 def python_command(path: str) -> BootstrapCommand:
     return BootstrapCommand(path, args=_ENTRY)
+
+
+def other_python_command(path: str) -> BootstrapCommand:
+    """Return the command that starts ranks with another interpreter; so do those in their turn."""
+    return python_command(path).with_env({_STARTED_BY: path})
+
+
+def started_by() -> str | None:
+    """Return what ranks are started with here, as this one was; None: they are forked."""
+    return os.environ.get(_STARTED_BY)
 
 
 def is_this_python(path: str) -> bool:
@@ -146,7 +157,8 @@ def _environment(command: BootstrapCommand) -> Environment:
 
 def _line(command: BootstrapCommand) -> list[str] | None:
     args = _with_our_entry(tuple(command.args))
-    if is_this_python(command.program) and args in {(), _ENTRY} and command.arg0 is None:
+    is_forked = started_by() is None and is_this_python(command.program)
+    if is_forked and args in {(), _ENTRY} and command.arg0 is None:
         return None
     program = os.fspath(command.program)
     return [program, command.arg0 or program, *args]

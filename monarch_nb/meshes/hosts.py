@@ -25,7 +25,7 @@ from monarch_nb.meshes.bootstrap import (
     bindings,
     check_programs,
     default_bootstrap_cmd,
-    python_command,
+    other_python_command,
     starts,
     this_python,
 )
@@ -175,7 +175,8 @@ class _Request:
         state.resized_by(self._resized)
         command = options.command
         if command is None:
-            command = python_command(place.python) if place.python else default_bootstrap_cmd()
+            python = place.python
+            command = other_python_command(python) if python else default_bootstrap_cmd()
         news = {agent: hosts.environment_changes(agent) for agent in set(agents)}
         self.starts = [
             start._replace(env=news[agent] | start.env)

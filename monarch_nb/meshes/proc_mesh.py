@@ -21,7 +21,7 @@ from monarch_nb.core.shape.extent import Extent, Point, Region, Shape
 from monarch_nb.core.shape.mesh_trait import ShapedMesh
 from monarch_nb.meshes import process_groups, variables
 from monarch_nb.meshes.actor_mesh import ActorMesh, spawn_actors
-from monarch_nb.meshes.bootstrap import Command, is_this_python
+from monarch_nb.meshes.bootstrap import Command, is_this_python, started_by
 from monarch_nb.meshes.healing.healing import Healing
 from monarch_nb.meshes.hosts import HostPart, Hosts, SpawnOptions
 from monarch_nb.meshes.process_groups import GroupPart
@@ -504,7 +504,7 @@ class HostMesh(ShapedMesh):
 
     def stop(self) -> Future[None]:
         """End every process on the hosts and release them."""
-        self._check_whole("stopped")
+        self._check_whole("stop")
         self._check_open()
         return current.part(Hosts).stop_hosts(self._agents)
 
@@ -553,8 +553,8 @@ class HostMesh(ShapedMesh):
 
         It needs this monarch_nb and the same minor version of Python. Processes are started, not
         forked, which takes seconds. They find the modules that this process finds outside of its
-        standard library and `site-packages`, then their own. A `bootstrap_command` takes the place
-        of this interpreter.
+        standard library and `site-packages`, then their own. What they spawn on `this_host()` runs
+        it too. A `bootstrap_command` takes the place of this interpreter.
         """
         python = os.fspath(python_executable)
         return HostMesh(self._state, self._shape, None if is_this_python(python) else python)
@@ -572,7 +572,8 @@ class HostMesh(ShapedMesh):
     def _check_whole(self, what: str) -> None:
         if self._state.copied or len(self) != len(self._state.agents):
             raise RuntimeError(
-                f"a slice or a copy of a HostMesh cannot be {what}, only the mesh itself"
+                f"cannot {what} `HostMesh` that is a reference instead of owned: it is a slice or "
+                f"a copy; {what} the mesh that the job or attach_to_workers returned"
             )
 
     def __eq__(self, other: object) -> bool:
@@ -627,8 +628,9 @@ def _check_axes(host_labels: tuple[str, ...], per_host: dict[str, int]) -> None:
 
 
 def this_host() -> HostMesh:
-    """Return the host of the calling process, as a mesh of one."""
-    return HostMesh(HostsState([current.part(Hosts).local_agent()]), Shape.unity())
+    """Return the host of the calling process, as a mesh of one. On a rank that another interpreter
+    runs, processes that are spawned there run it too."""
+    return HostMesh(HostsState([current.part(Hosts).local_agent()]), Shape.unity(), started_by())
 
 
 def this_proc() -> ProcMesh:

@@ -83,6 +83,11 @@ class Uid(str):
         """Whether it is known by its name alone."""
         return self.value is None
 
+    @property
+    def is_instance(self) -> bool:
+        """Whether it is one of several of its name, told apart by a number."""
+        return self.value is not None
+
 
 @final
 class ProcId(str):
@@ -100,6 +105,11 @@ class ProcId(str):
     def uid(self) -> Uid:
         """The same, as the id of anything: `.uid.value` is the process's number."""
         return Uid(self)
+
+    @property
+    def label(self) -> str | None:
+        """The part for people; None without one."""
+        return self.uid.label
 
 
 @dataclass(frozen=True)

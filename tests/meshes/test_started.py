@@ -90,6 +90,21 @@ def test_another_interpreter(other_python, spawn):
     mesh.stop().get()
 
 
+class Spawning(Actor):
+    @endpoint
+    def pythons(self):
+        """Of this process, and of one that it starts on its host."""
+        inner = this_host().spawn_procs()
+        return sys.executable, inner.execute(lambda: sys.executable).item()
+
+
+@pytest.mark.slow
+def test_what_another_interpreter_starts_runs_in_it_too(other_python):
+    with this_host().with_python_executable(other_python).spawn_procs() as mesh:
+        pythons = mesh.spawn("spawning", Spawning).pythons.call_one().get()
+    assert pythons == (other_python, other_python)
+
+
 def test_a_command_takes_the_place_of_the_interpreter(other_python, spawn):
     mesh = this_host().with_python_executable(other_python).spawn_procs(bootstrap_command=PLAIN)
     assert _arguments(mesh) == [b"monarch_nb.host.zygote.zygote"]

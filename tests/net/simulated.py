@@ -1,8 +1,9 @@
 """Many hosts in one thread: real gateways and links, with a simulated network, clock and loop.
 
 Records of a connection arrive in order, each after a time of its own; those of two connections in
-any order. Connections break, and hosts die, when the script of a test says so. Nothing else is
-simulated: tunnels, casts, folds, sessions and where hosts are in the tree are the real ones.
+any order. Connections break or stand still, and hosts die, when the script of a test says so.
+Nothing else is simulated: tunnels, casts, folds, sessions and where hosts are in the tree are the
+real ones.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from monarch_nb.net.hosts import gateway as gateway_module
 from monarch_nb.net.hosts.dialing import Connection
 from monarch_nb.net.hosts.gateway import Gateway
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.link import Link, Timing
+from monarch_nb.net.hosts.link import Link, Timing, Tunnel
+from monarch_nb.net.hosts.session import Incoming, Outgoing
 
 TIMING = Timing(pulse_s=0.5, silent_s=1.5, outage_s=30.0)
 CONTROLLER = 1
@@ -51,10 +53,10 @@ class Clock:
             action()
         self.now = until
 
-    def run_until(self, is_so: Callable[[], object], limit_s: float) -> bool:
+    def run_until(self, is_so: Callable[[], object], limit_s: float, step_s: float = 0.1) -> bool:
         until = self.now + limit_s
         while not is_so() and self.now < until:
-            self.run(0.1)
+            self.run(step_s)
         return bool(is_so())
 
     # what a link knows as the module `time`
@@ -195,6 +197,11 @@ class SimulatedLink(Link):
     """A link that dials in the simulated network."""
 
     network: Network
+    has_asked = False
+
+    def open(self, tunnel: Tunnel) -> None:
+        super().open(tunnel)
+        self.has_asked = True
 
     @property
     def connected_by(self) -> Socket | None:
@@ -236,6 +243,27 @@ class SimulatedLink(Link):
                 self._loop.after(0.1, self._try)
 
 
+def _counting(seen: Counter[str]) -> tuple[type[Outgoing], type[Incoming]]:
+    """The ends of sessions, which count what came otherwise than it was sent."""
+
+    class CountingOutgoing(Outgoing):
+        def begin_again(self, received: int) -> None:
+            super().begin_again(received)
+            seen["records sent again"] += len(self._kept)
+
+    class CountingIncoming(Incoming):
+        def take(self, number: int, size: int) -> bool:
+            is_new = super().take(number, size)
+            seen["records that came twice"] += not is_new
+            return is_new
+
+        def take_next(self, number: int, size: int) -> bool:
+            seen["records that came twice"] += number <= self.received
+            return super().take_next(number, size)
+
+    return CountingOutgoing, CountingIncoming
+
+
 class Host(Gateway):
     """A host of the simulation, whose processes answer at once."""
 
@@ -258,6 +286,12 @@ class Host(Gateway):
 
     def _new_inbox(self):
         return None
+
+    @property
+    def has_asked_for_a_way(self) -> bool:
+        """Tell whether it wants the controller to go on through another host."""
+        link = self._routes.controller
+        return isinstance(link, SimulatedLink) and link.has_asked
 
     def find(self, session: bytes) -> Link | None:
         return self._link_of(session)
@@ -302,6 +336,10 @@ class Network:
         monkeypatch.setattr("monarch_nb.net.hosts.link.time", self.clock)
         monkeypatch.setattr(SimulatedLink, "network", self, raising=False)
         monkeypatch.setattr(gateway_module, "Link", SimulatedLink)
+        self.seen: Counter[str] = Counter()
+        outgoing, incoming = _counting(self.seen)
+        monkeypatch.setattr("monarch_nb.net.hosts.link.Outgoing", outgoing)
+        monkeypatch.setattr("monarch_nb.net.hosts.link.Incoming", incoming)
         self.fan_out = fan_out
         self.hosts_dial = hosts_dial
         self.controller = Host(self, CONTROLLER, fan_out)
@@ -328,6 +366,8 @@ class Network:
     def kill(self, number: int) -> None:
         """End a host: its connections are closed, and it says nothing more."""
         host = self.hosts[number]
+        self.seen["deaths of hosts that carried"] += number in self.carriers()
+        self.seen["deaths"] += 1
         self.dead.add(number)
         for link in host.links:
             if link.connected_by is not None:
@@ -337,14 +377,23 @@ class Network:
     def break_connection(self, number: int) -> None:
         """Close a connection of a host, with what is on its way on it."""
         if (mine := self._some_connection(number)) is not None:
+            self.seen["broken connections"] += 1
             mine.break_off()
             mine.other.break_off()
 
     def freeze_connection(self, number: int, seconds: float) -> None:
         """Let nothing more arrive on a connection of a host for so long."""
         if (mine := self._some_connection(number)) is not None:
+            self.seen["frozen connections"] += 1
             mine.freeze(seconds)
             mine.other.freeze(seconds)
+
+    def lose_direct_link(self, number: int) -> None:
+        """Have a host give up a link to another host than the controller's, with what is there."""
+        direct = [each for each in self.hosts[number].links if each.host != CONTROLLER]
+        if direct:
+            self.seen["direct links given up"] += 1
+            self.clock.random.choice(direct).lose("the test has it so")
 
     def _some_connection(self, number: int) -> Socket | None:
         found = [each.connected_by for each in self.hosts[number].links if each.connected_by]
@@ -367,6 +416,10 @@ class Network:
     def call(self, process: int, tag: int, reply: int) -> None:
         header = HEADER.pack(frames.CALL, 0, 0, 0, tag, PORT, self.own, reply)
         self.controller.send(self.own, process, [header])
+
+    def carriers(self) -> set[int]:
+        """Those through which the controller reaches others."""
+        return {each.through for each in self.controller.links if each.through is not None}
 
     def connected(self) -> list[int]:
         return [each.host for each in self.controller.links if each.through is None]

@@ -192,6 +192,19 @@ def test_a_rank_that_uses_a_host_that_was_never_attached_is_told(workers, monkey
 
 
 @pytest.mark.slow
+def test_a_host_that_is_attached_already_is_the_same_host(workers):
+    addresses, _ = workers(2)
+    first = attach_to_workers(workers=addresses[:1])
+    both = attach_to_workers(workers=addresses)
+    [parent], parents = (
+        list(each.spawn_procs().execute(os.getppid).values()) for each in (first, both)
+    )
+    assert parents[0] == parent != parents[1]
+    with pytest.raises(RuntimeError, match="cannot stop `HostMesh` that is a reference instead of"):
+        both.slice(hosts=1).stop()
+
+
+@pytest.mark.slow
 def test_an_unreachable_worker_is_named(home):
     hosts = attach_to_workers(workers=["tcp://127.0.0.1:9"])
     assert Config().attach_s <= 10

@@ -59,6 +59,8 @@ def test_it_travels_as_text():
 def test_a_process_and_an_actor_have_one():
     named = ProcId(Uid.instance("service"))
     assert ProcId.from_string(str(named)).uid == named
+    assert (named.label, named.uid.is_instance) == ("service", True)
+    assert not Uid.singleton("service").is_instance
     mine, again = (this_proc().spawn("mirror", Mirror).me.call_one().get(5) for _ in range(2))
     assert mine.proc_id.uid.value == context().actor_instance.process
     assert mine.uid.label == "mirror"

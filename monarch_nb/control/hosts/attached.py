@@ -18,6 +18,7 @@ from monarch_nb.control.hosts.replacements import HostGroup, Replacements
 from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, Offer
 from monarch_nb.host.lending import Lending
 from monarch_nb.host.versions import difference, versions
+from monarch_nb.net import wire
 from monarch_nb.net.hosts.gateway import Gateway, GatewayRelay
 from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.joining import OTHER_KEYS, Joins, Ticket
@@ -95,15 +96,27 @@ class AttachedHosts:
         spares: int,
     ) -> list[int]:
         """Attach hosts, so many spares the last of them; return their numbers. They are dialled
-        again when others are wanted in the place of lost ones."""
+        again when others are wanted in the place of lost ones. One that is attached already is the
+        same host, unless spares are wanted: nobody else may use those."""
 
         def again(host: int) -> int:
             return self.dial(self.names[host], trust, limit_s(), instead_of=host)
 
-        hosts = [self.dial(address, trust, limit_s()) for address in addresses]
-        group = HostGroup(list(hosts), hosts[len(hosts) - spares :], again, _START_A_WORKER)
+        mine = {} if spares else self._dialled_and_alive()
+        new = [self.dial(each, trust, limit_s()) for each in addresses if each not in mine]
+        group = HostGroup(list(new), new[len(new) - spares :], again, _START_A_WORKER)
         self.replacements.add(group)
-        return hosts
+        dialled = iter(new)
+        return [mine[each] if each in mine else next(dialled) for each in addresses]
+
+    def _dialled_and_alive(self) -> dict[str, int]:
+        def is_alive(host: int) -> bool:
+            ready = self.ready[host]
+            has_failed = ready.done() and ready.exception(0) is not None
+            return not has_failed and wire.agent_id(host) not in self._dead
+
+        dialled = self._dialled.items()
+        return {each.address: host for host, each in dialled if is_alive(host)}
 
     def dial(self, address: str, trust: Trust, limit_s: float, instead_of: int = 0) -> int:
         """Attach the host that is offered at an address; return its number. `instead_of`: the

@@ -47,13 +47,14 @@ class MeshAdminConfig:
 class JobState:
     """The hosts of a job: one `HostMesh` for each name, as attributes.
 
-    `dashboard_url`, `admin_url`, `telemetry_url` and `query_engine_client` are None: there is no
-    such server.
+    `dashboard_url`, `admin_url`, `telemetry_url`, `query_engine` and `query_engine_client` are
+    None: there is no such server.
     """
 
     dashboard_url: str | None = None
     admin_url: str | None = None
     telemetry_url: str | None = None
+    query_engine: ClassVar[None] = None
     query_engine_client: ClassVar[None] = None
 
     def __init__(self, hosts: Mapping[str, HostMesh]) -> None:

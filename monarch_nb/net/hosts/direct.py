@@ -12,7 +12,7 @@ from typing import Final
 
 from monarch_nb.core.wire.frames import is_gateway
 from monarch_nb.core.wire.messages import codec
-from monarch_nb.core.wire.messages.hosts import Detour, Expect, HostGone, Meet
+from monarch_nb.core.wire.messages.hosts import Detour, Expect, HostGone, Meet, Way
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.link import Link, Timing
@@ -23,7 +23,8 @@ NewLink = Callable[[int, Secret, Timing, Sequence[str]], Link]
 
 
 class DirectLinks:
-    """Those of one host. `tell(host, message)` goes through the controller's host."""
+    """Those of one host. `tell(host, message)` goes through the controller's host; `way_lost(host,
+    way)` is called when the other end has given a link up: what it carried goes another way."""
 
     def __init__(
         self,
@@ -31,12 +32,14 @@ class DirectLinks:
         timing: Timing,
         new_link: NewLink,
         tell: Callable[[int, object], None],
+        way_lost: Callable[[int, Way], None],
     ) -> None:
         self._routes = routes
         limit_s = min(timing.outage_s, 2 * timing.silent_s + _DETOUR_S)
         self._timing = timing._replace(outage_s=limit_s)
         self._new_link = new_link
         self._tell = tell
+        self._way_lost = way_lost
         self._links: dict[int, Link] = {}
         self._ended: dict[int, Link] = {}  # whose other end has not said yet what it has got
 
@@ -82,6 +85,7 @@ class DirectLinks:
             link = self._take(host)
             link.end()
             self._tell(host, Detour(link.received))
+            self._way_lost(host, Way.LOST)  # it may have become one after the other end said so
         controller = self._routes.controller
         if link is None or controller is None:
             return

@@ -94,7 +94,7 @@ class Gateway:
         self._borrowing = Borrowing(lender, loop, self._give_back)
         self._routes = Routes(self._ask_for)
         self._introductions = Introductions()
-        self._direct = DirectLinks(self._routes, timing, self._new_link, self._tell)
+        self._direct = DirectLinks(self._routes, timing, self._new_link, self._tell, self._way_lost)
         self._root = TreeRoot(host, fan_out, self._routes, self._tell, self._deliver)
         self._folder, self._node = self._new_node()
         self._listeners: list[Listener] = []

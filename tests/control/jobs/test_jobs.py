@@ -75,6 +75,7 @@ def test_a_state_names_the_meshes_it_has():
     with pytest.raises(AttributeError, match=r"'roof' is no host mesh .* \['room0', 'room1'\]"):
         state.roof
     assert state.dashboard_url is state.admin_url is state.telemetry_url is None
+    assert state.query_engine is state.query_engine_client is None
     assert {"room0", "room1", "admin_url"} <= set(dir(state))
 
 
