@@ -212,7 +212,7 @@ class TreeFold(NamedTuple):
         end = count * _NUMBERED.size
         if end > len(rest):
             raise RemoteProtocolError("folded answers of a tree of hosts are not whole")
-        numbered = list(map(Numbered._make, _NUMBERED.iter_unpack(rest[:end])))
+        numbered = [Numbered(*each) for each in _NUMBERED.iter_unpack(rest[:end])]
         return TreeFold(message.reply, numbered, rest[end:])
 
     def without(self, hosts: Iterable[int]) -> bytes | None:

@@ -85,7 +85,7 @@ class Uid(str):
 
     @property
     def is_instance(self) -> bool:
-        """Whether it is one of several of its name, told apart by a number."""
+        """Tell whether it is one of several of its name, told apart by a number."""
         return self.value is not None
 
 
@@ -108,7 +108,7 @@ class ProcId(str):
 
     @property
     def label(self) -> str | None:
-        """The part for people; None without one."""
+        """Return the part for people; None without one."""
         return self.uid.label
 
 

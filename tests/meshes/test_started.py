@@ -93,7 +93,7 @@ def test_another_interpreter(other_python, spawn):
 class Spawning(Actor):
     @endpoint
     def pythons(self):
-        """Of this process, and of one that it starts on its host."""
+        """Return what runs this process, and what runs one that it starts on its host."""
         inner = this_host().spawn_procs()
         return sys.executable, inner.execute(lambda: sys.executable).item()
 

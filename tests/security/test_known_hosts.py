@@ -28,7 +28,7 @@ def new_key():
 
 
 def typed(*words, said=""):
-    """What is typed, to its end: exit code, output, errors."""
+    """Type a command; return its exit code, its output and its errors."""
     done = subprocess.run(
         [sys.executable, "-m", "monarch_nb.control.cli", "hosts", *words],
         capture_output=True,
@@ -75,6 +75,16 @@ def test_an_address_that_shows_another_key_is_refused(home, workers):  # noqa: F
     code, said, _ = typed("forget", address)
     assert code == 0
     assert "is forgotten" in said
+    assert attach_to_workers(workers=[address]).initialized.get(30)
+
+
+def test_a_host_that_is_attached_must_show_the_key_that_was_pinned_since(home, workers):  # noqa: F811
+    [address], _ = workers(1)
+    assert attach_to_workers(workers=[address]).initialized.get(30)
+    known_hosts.pin(address, new_key())
+    with pytest.raises(RuntimeError, match=f"monarch-nb hosts forget {address}"):
+        attach_to_workers(workers=[address]).initialized.get(30)
+    known_hosts.forget(address)
     assert attach_to_workers(workers=[address]).initialized.get(30)
 
 

@@ -102,21 +102,25 @@ class AttachedHosts:
         def again(host: int) -> int:
             return self.dial(self.names[host], trust, limit_s(), instead_of=host)
 
-        mine = {} if spares else self._dialled_and_alive()
+        mine = {} if spares else self._dialled_and_alive(trust)
         new = [self.dial(each, trust, limit_s()) for each in addresses if each not in mine]
         group = HostGroup(list(new), new[len(new) - spares :], again, _START_A_WORKER)
         self.replacements.add(group)
         dialled = iter(new)
         return [mine[each] if each in mine else next(dialled) for each in addresses]
 
-    def _dialled_and_alive(self) -> dict[str, int]:
+    def _dialled_and_alive(self, trust: Trust) -> dict[str, int]:
+        # those that have shown the key which they must show now
         def is_alive(host: int) -> bool:
             ready = self.ready[host]
             has_failed = ready.done() and ready.exception(0) is not None
             return not has_failed and wire.agent_id(host) not in self._dead
 
+        def is_same(each: _Dialled) -> bool:
+            return each.trust.key_at(each.address) == trust.key_at(each.address)
+
         dialled = self._dialled.items()
-        return {each.address: host for host, each in dialled if is_alive(host)}
+        return {each.address: host for host, each in dialled if is_same(each) and is_alive(host)}
 
     def dial(self, address: str, trust: Trust, limit_s: float, instead_of: int = 0) -> int:
         """Attach the host that is offered at an address; return its number. `instead_of`: the

@@ -163,9 +163,8 @@ class TreeRoot:
         """Take folded answers of several hosts."""
         fold = TreeFold.unpack(message)
         stale = []
-        link_to = self._routes.link
         for host, number, has_come in fold.numbered:
-            link = link_to(host)
+            link = self._routes.link(host)
             if link is None or not link.take_shared(number, 0, has_come):
                 stale.append(host)
         rest = fold.without(stale) if stale else fold.fold
