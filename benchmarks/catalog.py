@@ -1,6 +1,7 @@
 """What is measured, in which order, and what is aimed for."""
 
 from benchmarks.catalog_debugging import DEBUGGING
+from benchmarks.catalog_gpu import GPU
 from benchmarks.catalog_hosts import HOSTS
 from benchmarks.catalog_tensors import TENSORS
 from benchmarks.catalog_transfers import TRANSFERS
@@ -325,6 +326,7 @@ MEASURES: tuple[Measure, ...] = (
     *TRANSFERS,
     *HOSTS,
     *TENSORS,
+    *GPU,
     Measure(
         "first_call",
         _known("first_call", "a program without torch, from its start to its first answer", 0.6),

@@ -40,6 +40,7 @@ _STATUS = (
     "rdma",
     "beside",
     "peak",
+    "gpu",
     "remote_",
     "tensor_step",
     "tensor_matmul",
@@ -54,7 +55,7 @@ RAW = System(
     "raw",
     None,
     skips=("cell_first", "remote_cast"),
-    only=("call", "flight", "cast_", "cell", "array_", "rdma", "remote_", "spawn_", "kill"),
+    only=("call", "flight", "cast_", "cell", "array_", "rdma", "gpu", "remote_", "spawn_", "kill"),
 )
 
 _PEERS = (

@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 import zmq
 
-from benchmarks import cells, hosts, system, transfers, work
+from benchmarks import cells, gpu, hosts, system, transfers, work
 from benchmarks.measures import ARRAY_FLOATS, CAST, IN_FLIGHT, SPAWNED, Figures, Measure, Scale
 from benchmarks.processes import private_bytes, wait_gone
 from benchmarks.timing import median_time, now, time_of, times_of
@@ -216,6 +216,8 @@ def _measures() -> dict[str, Measure]:
         "remote_call": hosts.raw_call,
         "remote_data": hosts.raw_data,
         "remote_up": hosts.raw_up,
+        "gpu": gpu.raw_copies,
+        "gpu_ranks": gpu.raw_ranks,
         "kill": kill,
     }
     measures |= {f"cast_{n}": partial(cast, n) for n in CAST}

@@ -172,7 +172,7 @@ class Rank:
         host, local_rank = divmod(rank, boot["host_size"])
         place = TorchrunPlace(rank, boot["world_size"], local_rank, boot["host_size"], host)
         os.environ.update(place.environment())
-        rendezvous.prepare_environment(boot["interface"], spans_hosts=boot["spans_hosts"])
+        rendezvous.prepare_environment(boot["interface"], boot["network"])
 
     def _names(self) -> dict[str, object]:
         return {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -21,6 +22,15 @@ from monarch_nb.core.errors.folding import (
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.display.units import are
+
+_STAYS: Final = (
+    "device-side assert",
+    "illegal memory access",
+    "illegal instruction",
+    "misaligned address",
+    "launch failure",
+    "uncorrectable ECC",
+)
 
 
 def summary(errors: Mapping[int, ErrorRecord]) -> str:
@@ -56,7 +66,14 @@ def next_step(errors: Mapping[int, ErrorRecord]) -> list[str]:
     ]
     if not kept:
         return []
-    return ["", f"%debug opens pdb where {rank_words(kept)} failed"]
+    lines = ["", f"%debug opens pdb where {rank_words(kept)} failed"]
+    if broken := [rank for rank in kept if _has_lost_its_gpu(errors[rank])]:
+        empty = "an empty namespace" if len(broken) == 1 else "empty namespaces"
+        lines.append(
+            f"{rank_words(broken)} cannot use the GPU any more; "
+            f"%mesh restart {rank_list(broken)} starts again, with {empty}"
+        )
+    return lines
 
 
 def who_is_late(
@@ -128,6 +145,11 @@ def _was_raised(record: ErrorRecord) -> bool:
     # By code of the user's; else it is a process that ended, or a script that cannot begin
     below = record.frames or record.place or record.cause or record.context
     return bool(below) and not record.died
+
+
+def _has_lost_its_gpu(record: ErrorRecord) -> bool:
+    # After some errors of a kernel, each later use of the GPU by the process fails with the same
+    return "CUDA error: " in record.evalue and any(each in record.evalue for each in _STAYS)
 
 
 def _told(group: ErrorGroup, lines: Sequence[str]) -> str:

@@ -30,6 +30,8 @@ from monarch_nb.services.transfer.buffers import THREADS, Buffers
 from monarch_nb.services.transfer.relayed import Served
 
 PIECE_BYTES: Final = 1 << 20  # 0.1 ms: in the kernel nobody else gets the core meanwhile
+GPU_PIECE_BYTES: Final = 1 << 28  # 0.2 ms on a GPU; asking for a copy and waiting takes 0.1 ms
+STAGED_PIECE_BYTES: Final = 1 << 24  # between a GPU and main memory: 2 ms, pinned on the way
 Move = Callable[[int, int], None]  # offset, size
 
 
@@ -58,6 +60,12 @@ class Operation(NamedTuple):
     local: Memory
     size: int
     write: bool
+
+    @property
+    def piece_bytes(self) -> int:
+        """How much is copied at once."""
+        on_gpu = (self.remote.shared is not None) + (self.local.tensor is not None)
+        return (PIECE_BYTES, STAGED_PIECE_BYTES, GPU_PIECE_BYTES)[on_gpu]
 
 
 class Transfer(Future[None]):
@@ -129,7 +137,7 @@ class Transfer(Future[None]):
         try:
             if move is None:
                 raise Unreachable("on another host")  # noqa: TRY301  one way to be served
-            first = min(operation.size, PIECE_BYTES)
+            first = min(operation.size, operation.piece_bytes)
             move(0, first)
         except Unreachable:
             self._serve(operation, chain)
@@ -193,7 +201,8 @@ class _Pieces:
         self._transfer = transfer
         self._operation = operation
         self._move = move
-        self._offsets = itertools.count(start, PIECE_BYTES)
+        self._piece = operation.piece_bytes
+        self._offsets = itertools.count(start, self._piece)
         self._then = then
         self._lock = threading.Lock()
         self._runners = THREADS
@@ -208,7 +217,7 @@ class _Pieces:
         size = self._operation.size
         while (offset := next(self._offsets)) < size and not self._transfer.is_over():
             try:
-                self._move(offset, min(PIECE_BYTES, size - offset))
+                self._move(offset, min(self._piece, size - offset))
             except Unreachable:
                 self._reached = False
                 break

@@ -91,6 +91,14 @@ def test_gradients_and_parameters():
     assert copy.weight.grad is not None
 
 
+def test_what_was_on_a_gpu_is_in_main_memory_where_there_is_no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    build, (buffer, *how, _) = reducers.reduce_tensor(torch.arange(6.0).reshape(2, 3).T)
+    arrived = build(buffer, *how, 1)
+    assert arrived.device.type == "cpu"
+    assert torch.equal(arrived, torch.arange(6.0).reshape(2, 3).T)
+
+
 def test_one_tensor_that_is_twice_in_a_value_is_one():
     tensor = torch.zeros(5)
     (one, two), size = there_and_back((tensor, tensor))

@@ -30,6 +30,16 @@ def test_a_traceback_of_ranks_has_colours_and_names_debug(kernel):
     assert "%debug" not in kernel.run("%%mesh\n1 +").error, "nothing ran"
 
 
+def test_after_an_error_of_a_gpu_that_stays(kernel):
+    told = "raise RuntimeError('CUDA error: {}\\nFor debugging consider passing more')"
+    error = kernel.run("%%mesh\n" + told.format("device-side assert triggered")).error
+    assert error.endswith(
+        "ranks 0-1 cannot use the GPU any more; "
+        "%mesh restart 0-1 starts again, with empty namespaces"
+    )
+    assert "restart" not in kernel.run("%%mesh\n" + told.format("out of memory")).error
+
+
 def test_a_model_in_ddp(kernel):
     error = kernel.run("%%mesh\nmodel.loss()").error
     assert "object has no attribute 'loss'" in error

@@ -52,23 +52,30 @@ _TCP_STORE_TAKES: Final = (
 )  # fmt: skip
 
 
-def prepare_environment(interface: str | None, *, spans_hosts: bool) -> None:
+def prepare_environment(interface: str | None, network: str | None) -> None:
     """Let whatever looks for peers by the environment look on this interface, and nowhere where it
-    is unknown. What is set already stays."""
+    is unknown. What is set already stays.
+
+    NCCL reads its variable once: where this host has a `network` with others, it is that from the
+    beginning, as the mesh may have more hosts later. Its server of reports (RAS) stays off: any
+    user of the host may ask it.
+    """
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29500")
     if interface is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        if spans_hosts:
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+    if (found := network or interface) is not None:
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", found)
+    os.environ.setdefault("NCCL_RAS_ENABLE", "0")
 
 
 def use_network(interface: str | None, loopback: str | None) -> None:
     """Look for peers on this interface from now on, as the mesh has more hosts than one; unless
     another one than the loopback was chosen."""
-    if loopback is not None and os.environ.get("GLOO_SOCKET_IFNAME") == loopback:
-        del os.environ["GLOO_SOCKET_IFNAME"]
-    prepare_environment(interface, spans_hosts=True)
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        if loopback is not None and os.environ.get(name) == loopback:
+            del os.environ[name]
+    prepare_environment(interface, interface)
 
 
 def install(groups: ProcessGroups) -> None:
