@@ -8,7 +8,6 @@ the same shape in the place of `Control`.
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 import traceback
@@ -117,7 +116,8 @@ class Control:
         from monarch_nb.control.hosts import gpus
         from monarch_nb.meshes.proc_mesh import this_host
 
-        command = gpus.command_for(device, math.prod(sizes.values()))
+        gpus.check_here(device)
+        command = gpus.command_for(device)
         return this_host().spawn_procs(per_host=dict(sizes), name=name, bootstrap_command=command)
 
     def job(self, name: str, wanted: Wanted) -> JobTrait:
@@ -138,7 +138,7 @@ class Control:
         """
         from monarch_nb.control.hosts import gpus
 
-        command = gpus.command_for(device, math.prod(sizes.values()))
+        command = gpus.command_for(device)
         hosts = getattr(job.state(cached_path=None), name)
         hosts.initialized.get()
         mesh: ProcMesh = hosts.spawn_procs(

@@ -81,6 +81,7 @@ class Client(Runtime):
         self._run_dir = run_dir
         self._agent: AgentProcess | None = None
         self._attached: AttachedHosts | None = None
+        self._gpus: dict[int, list[str]] = {}  # of hosts, by their agents
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self.output = OutputService(self.supervision, Logbook(self._log_dir(), config.log_bytes))
@@ -228,6 +229,9 @@ class Client(Runtime):
         if self._attached is None or agent >> HOST_SHIFT not in self._attached.names:
             return super().loss_words(agent)
         return self._attached.replacements.words(agent)
+
+    def gpus_of(self, agent: int) -> Sequence[str]:
+        return self._gpus.get(agent) or super().gpus_of(agent)
 
     def environment_changes(self, agent: int) -> Environment:
         if agent != self.proc.agent or self._agent is None:
@@ -384,7 +388,8 @@ class Client(Runtime):
         if event.message.get("event") in ("stopped", "continued"):
             self.status.hurry()
 
-    def _on_ready(self, _: agents.Ready, message: Message) -> None:
+    def _on_ready(self, told: agents.Ready, message: Message) -> None:
+        self._gpus[message.source] = told.gpus
         if self._agent is not None and message.source == self.proc.agent:
             self._agent.ready._set_result(True)
 

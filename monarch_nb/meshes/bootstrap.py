@@ -37,7 +37,8 @@ class BootstrapCommand:
     executes what `default_bootstrap_cmd()` shows, and hands its environment on. That default
     itself, and this interpreter without arguments, start nothing: such ranks are forks of a warm
     process. `with_env({"K": "v"})` adds to the environment, `with_env({"K": None})` removes,
-    `inherit_env=False` starts from nothing.
+    `inherit_env=False` starts from nothing. With `own_gpu` each process sees one GPU of its host,
+    shared in turn by more processes than GPUs.
 
     Example:
         >>> plain = default_bootstrap_cmd()
@@ -50,6 +51,7 @@ class BootstrapCommand:
     args: tuple[str, ...] = ()
     env: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     inherit_env: bool = True
+    own_gpu: bool = False
 
     def with_env(self, env: Mapping[str, str | None] | None) -> BootstrapCommand:
         """Return a copy with these variables set, or removed where None."""
@@ -60,10 +62,12 @@ Command = BootstrapCommand | Callable[[Point], BootstrapCommand]
 
 
 class Start(NamedTuple):
-    """How one rank is started. `line`: the program and its argv, or None for a fork."""
+    """How one rank is started. `line`: the program and its argv, or None for a fork; `own_gpu`: it
+    sees one only."""
 
     env: Environment
     line: list[str] | None
+    own_gpu: bool = False
 
 
 def default_bootstrap_cmd() -> BootstrapCommand:
@@ -102,7 +106,9 @@ def is_this_python(path: str) -> bool:
 
 def starts(extent: Extent, command: Command, env: Mapping[str, str | None] | None) -> list[Start]:
     chosen = [_chosen(command, Point(rank, extent)) for rank in range(extent.nelements)]
-    return [Start({**_environment(each), **(env or {})}, _line(each)) for each in chosen]
+    return [
+        Start({**_environment(each), **(env or {})}, _line(each), each.own_gpu) for each in chosen
+    ]
 
 
 def check_programs(starts: Iterable[Start]) -> None:

@@ -18,7 +18,7 @@ from monarch_nb.core.shape.extent import Extent, Shape
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.messages.agents import Hello, Here, Shutdown, Spawn, StopAll
 from monarch_nb.core.wire.messages.codec import Done, Refused, Request
-from monarch_nb.meshes import devices
+from monarch_nb.data import gpus
 from monarch_nb.meshes.bootstrap import (
     Command,
     Environment,
@@ -94,6 +94,10 @@ class Hosts:
         """Find hosts that take the place of lost ones, by their agents; those for which there is
         none are left out. May wait for hosts to join. Only the client has any."""
         return {}
+
+    def gpus_of(self, agent: int) -> Sequence[str]:
+        """Name the GPUs of a host; none where that is not known yet."""
+        return gpus.visible_gpus() if agent == self.proc.agent else ()
 
     def host_words(self, agent: int) -> str:
         """Name a host, for people."""
@@ -182,7 +186,7 @@ class _Request:
             start._replace(env=news[agent] | start.env)
             for agent, start in zip(agents, starts(extent, command, options.env), strict=True)
         ]
-        state.gpus.extend(devices.gpus_seen(each.env) for each in self.starts)
+        state.chosen_gpus.extend(each.env.get(gpus.VISIBLE) for each in self.starts)
         self.spans_hosts = len(set(agents)) > 1  # for good: a heal may move ranks back
         if set(agents) == {self.proc.agent}:  # of this host; others look for themselves
             check_programs(self.starts)
@@ -210,6 +214,21 @@ class _Request:
             message = self._message(some, ready_port, self.hosts.synced.get(agent))
             answered = functools.partial(self._answered, some)
             self.proc.ask(agent, message, answered, payload=self.bootstrap)
+
+    def _shares_gpus(self) -> bool | None:
+        # Whether ranks of a host were given the same GPU by their environment; None: they were
+        # given none, so it depends on how many the host has
+        state = self.state
+        if None in state.chosen_gpus:
+            return None
+        given = [
+            (agent, gpu)
+            for agent, slot, chosen in zip(
+                state.agents, state.slots, state.chosen_gpus, strict=True
+            )
+            if (gpu := gpus.gpu_of(slot, gpus.gpus_seen(chosen, ())))
+        ]
+        return len(set(given)) < len(given)
 
     def _answered(self, ranks: list[int], answer: Done | Refused) -> None:
         # where the agent cannot spawn, the ranks are as dead as if they had died
@@ -253,7 +272,9 @@ class _Request:
             path=path,
             store=state.store(),
             spans_hosts=self.spans_hosts,
-            devices=[devices.device_of(state.slots[rank], state.gpus[rank]) for rank in ranks],
+            slots=[state.slots[rank] for rank in ranks],
+            own_gpu=[self.starts[rank].own_gpu for rank in ranks],
+            shares_gpus=self._shares_gpus(),
             config=dataclasses.asdict(self.proc.config),
             bind=None if self.bind is None else [self.bind[rank % self.count] for rank in ranks],
             libraries=None if self.options.anywhere else libraries.of_this_program(),

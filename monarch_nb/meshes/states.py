@@ -46,15 +46,15 @@ class ProcsState(MeshState):
     """One spawn of processes. `when_garbage(state)` is called when the last handle is gone.
 
     Of a mesh of this process's own, by rank: `homes`, where each was spawned; `slots`, as in
-    `Seat`; `gpus`, those that it sees. `moves` says which ranks the last heal has started on other
-    hosts.
+    `Seat`; `chosen_gpus`, its CUDA_VISIBLE_DEVICES where that is given. `moves` says which ranks
+    the last heal has started on other hosts.
     """
 
     kind = "proc"
     agents: list[int]
     homes: list[Seat] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
-    gpus: list[tuple[str, ...]] = field(default_factory=list)
+    chosen_gpus: list[str | None] = field(default_factory=list)
     moves: list[str] = field(default_factory=list, init=False)
     pids: dict[int, int] = field(default_factory=dict)
     actors: list[ActorsState] = field(default_factory=list)

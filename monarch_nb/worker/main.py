@@ -113,6 +113,7 @@ class Rank:
             boot["owner"],
             self._paused_s,
             self._tell_of_groups,
+            shares_gpus=boot["shares_gpus"],
         )
         self._axis_groups = AxisGroups(self.groups)
         self.runtime.supervision.on_exit.append(self.groups.deaths.on_exit)

@@ -12,7 +12,6 @@ from monarch_nb import RankUnreachable, SupervisionError
 from monarch_nb.control.client import client
 from monarch_nb.control.jobs.status import Stage
 from monarch_nb.job import SSHJob
-from monarch_nb.meshes import devices
 from tests import inside
 from tests.clusters.actors import Slow, Trainer, Where, names
 from tests.clusters.offer import PORT
@@ -40,8 +39,9 @@ def told(monkeypatch):
     return found
 
 
-def offer(*machines):
-    return [each.popen([*OFFER, at(each)]) for each in machines]
+def offer(*machines, gpus=""):
+    environment = ["env", f"CUDA_VISIBLE_DEVICES={gpus}"]
+    return [each.popen([*environment, *OFFER, at(each)]) for each in machines]
 
 
 def at(machine):
@@ -314,11 +314,10 @@ def test_a_replacement_that_dies_in_the_heal_is_told_and_the_next_heal_works(
     assert counts(where) == [2, 1]
 
 
-def test_ranks_with_gpus_share_none(machines, attach, monkeypatch):
-    """Of devices that are not there: what the client believes of hosts like its own."""
-    monkeypatch.setattr(devices, "visible_gpus", lambda: ("0", "1", "2"))
+def test_ranks_with_gpus_share_none(machines, attach):
+    """Of devices that are not there: hosts count what their environment names."""
     one, two = machines(2)
-    offer(one, two)
+    offer(one, two, gpus="0,1,2")
     hosts = attach([one, two])
     few = hosts.spawn_procs(per_host={"gpus": 1}, name="few")
     many = hosts.spawn_procs(per_host={"gpus": 2}, name="many")

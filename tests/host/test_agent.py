@@ -48,9 +48,9 @@ def test_four_ranks_each_in_its_place(agent):
         b"a bootstrap pickle",
         labels=["hosts", "gpus"],
         sizes=[1, 4],
-        devices=["cuda:0", "cuda:1", "cuda:2", "cuda:3"],
+        slots=[1, 2, 0, 3],
         rank_env=[{"MINE": str(index)} for index in range(4)],
-        env={"ALL": "yes", "HOME": None},
+        env={"ALL": "yes", "HOME": None, "CUDA_VISIBLE_DEVICES": "3,4,5"},
     )
     found = [agent.facts(proc) for proc in procs]
     zygote = agent.hear("ready")["zygote"]
@@ -59,7 +59,7 @@ def test_four_ranks_each_in_its_place(agent):
         assert (boot["proc"], boot["rank"], boot["local_rank"]) == (proc, index, index)
         assert (boot["world_size"], boot["host_size"]) == (4, 4)
         assert (boot["agent"], boot["controller"], boot["owner"]) == (AGENT, CONTROLLER, CONTROLLER)
-        assert boot["device"] == f"cuda:{index}"
+        assert boot["device"] == ["cuda:1", "cuda:2", "cuda:0", "cuda:0"][index]
         assert boot["bootstrap"] == "YSBib290c3RyYXAgcGlja2xl"
         assert facts["pid"] == facts["sid"] == agent.pids()[proc]
         assert facts["ppid"] == zygote
@@ -204,7 +204,7 @@ def test_ranks_of_a_rank_end_with_it(agent):
     ("dance", {}, "dance: an agent knows spawn, stop"),
     ("spawn", {"procs": "all"}, "Spawn.procs: str, not list"),
     ("spawn", {"procs": [5, 5]}, "named twice"),
-    ("spawn", {"procs": [5], "devices": []}, "one entry for each of 1 ranks"),
+    ("spawn", {"procs": [5], "slots": []}, "one entry for each of 1 ranks"),
     ("spawn", {"procs": list(range(100, 6000))}, "room for 4096"),
     ("spawn", {"procs": list(range(100, 1100)), "commands": [["env", "env"]] * 1000},
      "1000 ranks need about 195.3 GiB of memory before they do anything"),

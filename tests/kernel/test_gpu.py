@@ -21,12 +21,6 @@ while True:
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cuda_is_open() -> None:
-    """It keeps descriptors for the life of the process, and looks at what is taken of the GPU."""
-    torch.cuda.mem_get_info()
-
-
 def used_bytes() -> int:
     """What is taken of the GPU, by whomever."""
     free, size = torch.cuda.mem_get_info()
@@ -76,6 +70,21 @@ model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1).to("cuda
 model(torch.full((2, 4), 1.0 + rank, device="cuda")).sum().backward()
 print(round(model.module.weight.grad[0, 0].item(), 3), model.module.bias.is_cuda)
 """
+SHARDED = """%%mesh
+import torch
+from torch.distributed.fsdp import fully_shard
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 8, device="cuda")
+fully_shard(model, mesh=mesh.device_mesh())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.ones(4, 8, device="cuda")
+for step in range(5):
+    loss = model(x).pow(2).mean()
+    first = loss if step == 0 else first
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 NCCL = """%%mesh
 import torch, torch.distributed as dist
 dist.init_process_group("nccl")
@@ -97,8 +106,28 @@ def test_ddp_of_two_ranks_that_share_a_gpu(own):
 
 
 @pytest.mark.parametrize("own", ["--gpus 2"], indirect=True)
+def test_ranks_that_share_a_gpu_need_no_backend(own):
+    """Gloo is chosen for them: in cells without any init, for groups of a mesh, by a plain init."""
+    total = "x = torch.ones(3, device='cuda'); dist.all_reduce(x{}); x.sum().item()"
+    cell = "%%mesh\nimport torch, torch.distributed as dist\n" + total.format("")
+    assert "[0-1] 6.0" in own.ok(cell, timeout_s=60).shown
+    cell = "%%mesh\n" + total.format(", group=mesh.group()")
+    assert "[0-1] 6.0" in own.ok(cell, timeout_s=60).shown
+    cell = "%%mesh\ndist.init_process_group()\n" + total.format("")
+    assert "[0-1] 6.0" in own.ok(cell, timeout_s=60).shown
+
+
+@pytest.mark.parametrize("own", ["--gpus 2"], indirect=True)
+def test_a_model_sharded_over_ranks_that_share_a_gpu(own):
+    own.ok(SHARDED, timeout_s=60)
+    assert "[0-1] True" in own.ok("%%mesh\n(loss < first).item()", timeout_s=60).shown
+
+
+@pytest.mark.parametrize("own", ["--gpus 2"], indirect=True)
 def test_nccl_refuses_two_ranks_that_share_a_gpu_and_the_mesh_goes_on(own):
-    assert "Duplicate GPU" in own.run(NCCL, timeout_s=60).error
+    error = own.run(NCCL, timeout_s=60).error
+    assert "Duplicate GPU" in error
+    assert "ranks that share one need init_process_group('gloo')" in error
     own.run("%%mesh\ndist.destroy_process_group()")
     assert "[0-1] 2" in own.ok("%%mesh\n1 + 1").shown
 

@@ -73,11 +73,12 @@ class Member(Actor):
         return x.tolist(), dist.get_backend(group)
 
 
-def test_a_group_of_one_rank_is_of_nccl(pair):
-    one = pair.slice(gpus=slice(0, 1))
+def test_a_group_of_one_rank_is_of_nccl(mesh_runtime):
+    one = this_host().spawn_procs(per_host={"gpus": 1}, name="one")
     found = one.spawn("members", Member).total.call_one(one.group("gpus")).get(60)
     assert found[0] == [1, 1, 1]
     assert "nccl" in found[1]
+    one.stop().get(20)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="NCCL wants a GPU for each rank")

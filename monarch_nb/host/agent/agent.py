@@ -21,6 +21,7 @@ from monarch_nb.config import Config
 from monarch_nb.core.wire.messages import agents as messages
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.codec import Done, Refused
+from monarch_nb.data import gpus
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host import guard
 from monarch_nb.host.agent import events, rank_states, requests
@@ -181,7 +182,8 @@ class Agent:
             return
         self._is_ready = True
         facts = {name: report[name] for name in ("versions", "preload_s", "threads")}
-        ready = messages.Ready(os.getpid(), socket.gethostname(), zygote=report["pid"], **facts)
+        facts |= {"zygote": report["pid"], "gpus": list(gpus.visible_gpus())}
+        ready = messages.Ready(os.getpid(), socket.gethostname(), **facts)
         self._tell(self._boot.controller, ready)
 
     def _on_signal(self) -> None:

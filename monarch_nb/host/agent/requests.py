@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.core.wire.messages.agents import Spawn
+from monarch_nb.data import gpus
 from monarch_nb.host.guard import PROC_VARIABLE
 from monarch_nb.host.interfaces import LOOPBACK
 from monarch_nb.host.launch import AgentBoot, Record
@@ -44,12 +45,19 @@ def fork_request(
         "config": spawn.config or boot.config,
         "interface": boot.interface if spawn.spans_hosts else LOOPBACK,
         "network": boot.interface,  # for when the mesh gets more hosts
+        "shares_gpus": _shares_gpus(spawn, count),
         "bootstrap": base64.b64encode(buffers[0]).decode() if buffers else None,
     }
-    names = ("ranks", "rank_env", "devices", "bind", "commands")
+    names = ("ranks", "rank_env", "slots", "own_gpu", "bind", "commands")
     columns = {name: _column(body, name, count) for name in names}
     ranks = columns["ranks"]
-    envs = [{**(spawn.env or {}), **(each or {})} for each in columns["rank_env"]]
+    given = [{**(spawn.env or {}), **(each or {})} for each in columns["rank_env"]]
+    slots = [index if slot is None else slot for index, slot in enumerate(columns["slots"])]
+    envs, devices = [], []
+    for env, slot, own in zip(given, slots, columns["own_gpu"], strict=True):
+        device, changes = _gpu(env, slot, own=bool(own))
+        envs.append({**env, **changes})
+        devices.append(device)
     return {
         "common": common,
         "ranks": [
@@ -57,7 +65,7 @@ def fork_request(
                 "proc": proc,
                 "rank": index if ranks[index] is None else ranks[index],
                 "local_rank": index,
-                "device": columns["devices"][index],
+                "device": devices[index],
                 "bind": columns["bind"][index],
                 "board": list(places[index]),
                 "env": {**envs[index], PROC_VARIABLE: str(proc)},
@@ -75,6 +83,24 @@ def commands_of(request: Record) -> dict[int, str]:
         for rank in request["ranks"]
         if rank["command"]
     }
+
+
+def _gpu(
+    env: Mapping[str, str | None], slot: int, *, own: bool
+) -> tuple[str, Mapping[str, str | None]]:
+    # the device that is meant for a rank, and what that changes of its environment
+    seen = gpus.gpus_seen(env.get(gpus.VISIBLE), gpus.visible_gpus())
+    if not own:
+        return gpus.device_of(slot, seen), {}
+    if (mine := gpus.gpu_of(slot, seen)) is None:
+        raise ValueError("this host has no GPU that a rank could use. Type: --device cpu")
+    return gpus.device_of(0, [mine]), {gpus.VISIBLE: mine}
+
+
+def _shares_gpus(spawn: Spawn, count: int) -> bool:
+    if spawn.shares_gpus is not None:
+        return spawn.shares_gpus
+    return 0 < len(gpus.visible_gpus()) < (spawn.host_size or count)
 
 
 def _command(wanted: object, env: Mapping[str, str | None], cwd: str | None) -> Record | None:

@@ -14,8 +14,8 @@ from typing import Final
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.data import gpus
 from monarch_nb.errors import SupervisionError
-from monarch_nb.meshes import devices
 from monarch_nb.meshes.hosts import Hosts
 from monarch_nb.meshes.states import ProcsState, Seat
 
@@ -85,15 +85,19 @@ class Seats:
             _log.warning("%s: %s", self._state.name, self._move(agent, ranks))
 
     def _free_slot(self, agent: int, rank: int) -> int | None:
-        gpus = self._state.gpus
-        if not gpus[rank]:
-            return self._state.homes[rank].slot
+        home = self._state.homes[rank]
+        if not self._seen(rank, home.agent):
+            return home.slot
         taken = {
-            gpus[other][seat.slot % len(gpus[other])]
+            gpu
             for other, seat in self._seats.items()
-            if seat.agent == agent and gpus[other]
+            if seat.agent == agent and (gpu := gpus.gpu_of(seat.slot, self._seen(other, agent)))
         }
-        return next(iter(devices.free_slots(taken, gpus[rank])), None)
+        return next(iter(gpus.free_slots(taken, self._seen(rank, agent))), None)
+
+    def _seen(self, rank: int, agent: int) -> tuple[str, ...]:
+        # the GPUs that the rank sees, or would see, on this host
+        return gpus.gpus_seen(self._state.chosen_gpus[rank], self._hosts.gpus_of(agent))
 
     def _move(self, agent: int, ranks: Sequence[int]) -> str:
         others = [rank for rank in self._seats if self._is_beside(rank, agent, ranks)]

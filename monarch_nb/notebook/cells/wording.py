@@ -73,6 +73,11 @@ def next_step(errors: Mapping[int, ErrorRecord]) -> list[str]:
             f"{rank_words(broken)} cannot use the GPU any more; "
             f"%mesh restart {rank_list(broken)} starts again, with {empty}"
         )
+    if any("Duplicate GPU" in errors[rank].evalue for rank in kept):
+        lines.append(
+            "NCCL wants a GPU for each rank: have each use its own, `device`; ranks that share one "
+            "need init_process_group('gloo')"
+        )
     return lines
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn, Self
 
@@ -137,6 +138,13 @@ class MeshTensor(torch.Tensor):
         )
 
 
+@functools.cache
+def _device_here(kind: str) -> torch.device:
+    # PyTorch's autograd has a queue for each GPU of this process, and none for "the current one"
+    has_gpus = kind == "cuda" and torch.cuda.is_available()
+    return torch.device(kind, 0) if has_gpus else torch.device(kind)
+
+
 def tensor_of(meta: TensorMeta, ref: Ref) -> MeshTensor:
     found: MeshTensor = _make(
         ref.home.engine.kind,
@@ -144,7 +152,7 @@ def tensor_of(meta: TensorMeta, ref: Ref) -> MeshTensor:
         strides=meta.strides,
         storage_offset=meta.offset,
         dtype=meta.dtype,
-        device=meta.device,
+        device=_device_here(meta.device.type),
     )
     found._meta = meta
     found._ref = ref

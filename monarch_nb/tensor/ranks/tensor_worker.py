@@ -18,6 +18,7 @@ from torch.utils import _pytree
 from monarch_nb.actors.definition import Actor, endpoint
 from monarch_nb.actors.hosting import Hosting
 from monarch_nb.core.wire.frames import ACTOR_BIT
+from monarch_nb.meshes.process_groups import Membership
 from monarch_nb.process import context, current
 from monarch_nb.tensor.commands.templates import MAIN, Definition
 from monarch_nb.tensor.ranks.interpreter import FailedInput, Interpreter, here
@@ -41,6 +42,7 @@ class TensorWorker(Actor):
         self.interpreter = Interpreter(mesh, self.rank, self._open_gate)
         self._taken = -1
         self._lane: torch.cuda.Stream | None = None
+        self._gpu = _own_gpu()
 
     @endpoint
     def run(self, number: int, definitions: Sequence[Definition], batch: bytes) -> None:
@@ -76,8 +78,13 @@ class TensorWorker(Actor):
         )
 
     def _beside_others(self) -> contextlib.AbstractContextManager[object]:
-        # What it asks of a GPU does not wait for what other streams have asked
-        if self.stream == MAIN or not torch.cuda.is_available():
+        # What it asks of a GPU does not wait for what other streams have asked. PyTorch's current
+        # GPU is the first one in each thread that says nothing
+        if not torch.cuda.is_available():
+            return contextlib.nullcontext()
+        if self._gpu:
+            torch.cuda.set_device(self._gpu)
+        if self.stream == MAIN:
             return contextlib.nullcontext()
         if self._lane is None:
             self._lane = torch.cuda.Stream()
@@ -99,6 +106,11 @@ class TensorWorker(Actor):
                 return VALUE, _pytree.tree_map(_at_home, found) if is_wanted else None
         except FailedInput as error:
             return FAILED, tuple(error.cause)
+
+
+def _own_gpu() -> int:
+    me = current.part(Membership).rank
+    return 0 if me is None else torch.device(me.device).index or 0
 
 
 def _at_home(leaf: object) -> object:

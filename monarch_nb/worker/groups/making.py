@@ -49,9 +49,11 @@ class Member:
         return self._size
 
 
-def backend() -> str:
-    """Return the backend of groups that nobody has chosen one for."""
-    return "cpu:gloo,cuda:nccl" if c10d.load("torch").cuda.is_available() else "gloo"
+def backend(*, shares_gpus: bool) -> str:
+    """Return the backend of groups that nobody has chosen one for: NCCL wants a GPU for each."""
+    if shares_gpus or not c10d.load("torch").cuda.is_available():
+        return "gloo"
+    return "cpu:gloo,cuda:nccl"
 
 
 # the code of PyTorch's functions: it runs with the globals of their module, in which `install` puts
@@ -122,7 +124,8 @@ class DefaultGroup:
         with self._lock:  # an actor and a cell may ask at once
             if world.default_pg is None:
                 make: Init = c10d.load(c10d.HOME).init_process_group.__wrapped__
-                _attempt(make, backend(), timeout=TIMEOUT)
+                chosen = backend(shares_gpus=self._groups.shares_gpus)
+                _attempt(make, chosen, timeout=TIMEOUT)
                 self._made = world.default_pg
             assert world.default_pg is not None
             return world.default_pg
@@ -143,6 +146,8 @@ class DefaultGroup:
                     c10d.drop_default(c10d.load(c10d.HOME))
                 elif default is not None and self._groups.is_of_cells:
                     raise ValueError(_TWICE)
+                if self._groups.shares_gpus and not args and options.get("backend") is None:
+                    options["backend"] = backend(shares_gpus=True)
                 return _attempt(init, *args, **options)
 
         return init_process_group
@@ -198,9 +203,10 @@ class AxisGroups:
     def _make(self, name: str, members: list[int], timeout: dt.timedelta) -> Group:
         home, world = c10d.load(c10d.HOME), self._groups.world
         store = rendezvous.meet(self._groups, name, members, timeout, f"the group of {name}")
+        chosen = backend(shares_gpus=self._groups.shares_gpus)
         made: tuple[Group, object] = home._new_process_group_helper(
-            len(members), members.index(world.rank), members, home.Backend(backend()),
-            store, name, timeout=timeout, group_desc=name,
+            len(members), members.index(world.rank), members, home.Backend(chosen), store,
+            name, timeout=timeout, group_desc=name,
         )  # fmt: skip
         c10d.world().pg_group_ranks[made[0]] = {each: index for index, each in enumerate(members)}
         return made[0]

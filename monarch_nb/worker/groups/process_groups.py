@@ -107,6 +107,7 @@ class ProcessGroups:
     other ranks are shown on `board`. `paused(seconds)` says for how long, in the last
     `seconds`, a debugger paused a rank of the mesh: that time does not count. `tell(left)` is
     called when the first group is made, and with True when an operation was left before its end.
+    `shares_gpus`: ranks of the mesh have the same GPU, which NCCL refuses.
     """
 
     def __init__(
@@ -117,7 +118,10 @@ class ProcessGroups:
         owner: int,
         paused: Callable[[float], float] = lambda _: 0.0,
         tell: Callable[[bool], None] = lambda _: None,
+        *,
+        shares_gpus: bool = False,
     ) -> None:
+        self.shares_gpus = shares_gpus
         self.proc = proc
         self.board = board
         self.paused = paused

@@ -31,7 +31,9 @@ class Spawn(Request[Done], verb="spawn"):
     cwd: str | None = None
     path: list[str] | None = None
     store: str | None = None
-    devices: list[str | None] | None = None
+    slots: list[int] | None = None  # which of the host's GPUs, counted on when there are fewer
+    own_gpu: list[bool] | None = None  # it sees that one only
+    shares_gpus: bool | None = None  # ranks have the same GPU; None: if the host has too few
     config: dict[str, Any] | None = None
     bind: list[Any] | None = None
     libraries: list[str] | None = None  # that each shall find loaded
@@ -172,7 +174,8 @@ class Shutdown(Request[Done], verb="shutdown"):
 
 
 class Ready(ControlMessage, verb="ready"):
-    """The zygote is up: its process, how long it took to load and how many threads it has."""
+    """The zygote is up: its process, how long it took to load and how many threads it has; `gpus`:
+    the names of those of the host."""
 
     pid: int
     host: str
@@ -180,6 +183,7 @@ class Ready(ControlMessage, verb="ready"):
     preload_s: float
     threads: int
     zygote: int
+    gpus: list[str]
 
 
 class ZygoteFailed(ControlMessage, verb="failed"):
