@@ -90,8 +90,11 @@ def test_a_page_that_is_loaded_again_and_a_mesh_that_goes_down(notebook: Noteboo
     again = Notebook(notebook.page)
     sliders(again.cell(1)).nth(1).wait_for()  # although rank 1 is busy
     assert readouts(again.cell(1)) == ["0", "100"]
+    sliders(again.cell(1)).first.evaluate("slider => { slider.dataset.mine = 'yes'; }")
     move_to_the_end(again.cell(1), 0)
     assert "[0-1] 100" in again.run("%%mesh\nslider.value").text
+    drawn = sliders(again.cell(1)).first.get_attribute("data-mine")
+    assert drawn == "yes", "it was drawn again, which takes the keyboard away from it"
 
     again.run("%mesh down")
     off = again.cell(1).element.locator("button:disabled", has_text="press 1")

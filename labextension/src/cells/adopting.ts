@@ -11,7 +11,7 @@
 import type { Cell, CodeCell, ICodeCellModel } from '@jupyterlab/cells';
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import type { Kernel, KernelMessage } from '@jupyterlab/services';
-import type { PartialJSONObject } from '@lumino/coreutils';
+import { JSONExt, type PartialJSONObject } from '@lumino/coreutils';
 
 import type { Connection } from '../front.js';
 import { isCode } from './code.js';
@@ -187,15 +187,23 @@ class Adopted {
     this.#number = kept.number;
     this.#known = new Set(kept.messages);
     const { outputs } = this.model;
-    this.model.sharedModel.transact(() => { this.model.clearExecution(); }, false); // trusts it, too
+    const stands = this.model.trusted && !kept.clears && areThere(outputs.toJSON(), kept.outputs);
+    if (!stands) {
+      this.model.sharedModel.transact(() => { this.model.clearExecution(); }, false); // trusts it, too
+    }
     outputs.changed.connect(() => {
       if (outputs.length === 0) {
         this.#places.clear();
       }
     });
-    for (const output of kept.outputs) {
-      this.#add(output, output as unknown as DisplayContent);
-    }
+    kept.outputs.forEach((output, place) => {
+      const content = output as unknown as DisplayContent;
+      if (stands) {
+        this.#note(content, place);
+      } else {
+        this.#add(output, content);
+      }
+    });
     if (kept.clears) {
       outputs.clear(true);
     }
@@ -241,14 +249,23 @@ class Adopted {
     this.model.executionState = 'idle';
   }
 
-  #add(output: IOutput, { transient }: DisplayContent): void {
-    const { outputs } = this.model;
-    outputs.add(output);
+  #add(output: IOutput, content: DisplayContent): void {
+    this.model.outputs.add(output);
+    this.#note(content, this.model.outputs.length - 1);
+  }
+
+  #note({ transient }: DisplayContent, place: number): void {
     if (transient?.display_id) {
       const places = this.#places.get(transient.display_id) ?? [];
-      this.#places.set(transient.display_id, [...places, outputs.length - 1]);
+      this.#places.set(transient.display_id, [...places, place]);
     }
   }
+}
+
+/** Whether these stand there as they are: what is drawn again loses the focus of the keyboard. */
+function areThere(standing: IOutput[], outputs: readonly IOutput[]): boolean {
+  const plain = outputs.map(output => ({ ...output, transient: undefined }));
+  return JSONExt.deepEqual(standing, plain);
 }
 
 function parentOf({ parent_header }: Message): { session: string; msg_id: string } {
