@@ -51,6 +51,10 @@ class HostPart(NamedTuple):
     python: str | None
 
 
+Copy = Callable[[int], "Future[Any]"]
+"""Copies a workspace to the host of an agent."""
+
+
 class SpawnOptions(NamedTuple):
     """What `HostMesh.spawn_procs` was told. `anywhere`: the processes are the runtime's own, and
     need neither our current folder nor a workspace."""
@@ -70,6 +74,8 @@ class Hosts:
         self.supervision = supervision
         self.synced: dict[int, SyncedFolders] = {}
         """By agent: where workspaces are there."""
+        self.copies: dict[int, dict[object, Copy]] = {}
+        """By agent: what copies each workspace that is there to another host."""
 
     def spawn(
         self,

@@ -1,5 +1,6 @@
 """What the ranks of these tests run, and what they are asked."""
 
+import importlib
 import os
 import socket
 import time
@@ -48,6 +49,11 @@ class Where(Actor):
     @endpoint
     def variable(self, name: str) -> str | None:
         return os.environ.get(name)
+
+    @endpoint
+    def imports(self, name: str) -> str | None:
+        """Return the file that a module comes from."""
+        return importlib.import_module(name).__file__
 
     @endpoint
     def length(self, data: bytes) -> int:

@@ -1,5 +1,6 @@
 """Hosts that are lost, and what takes their place: a spare, who offers the host again, another."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -145,6 +146,30 @@ def test_without_a_spare_ranks_go_beside_others_and_home_when_that_host_is_lost(
     assert names(where) == ["node2"] * 4 + ["node3"] * 2
     assert counts(where) == [1] * 2 + [3] * 2 + [1] * 2
     assert sums(procs, trainers) == [(6, 3, 2)] * 6
+
+
+def test_what_was_synced_is_where_ranks_come_to(machines, attach, tmp_path):
+    one, two, spare = machines(3)
+    folders = {each: tmp_path / each.name for each in (one, two, spare)}
+    for each, folder in folders.items():
+        each.popen(["env", f"WORKSPACE_DIR={folder}", "CUDA_VISIBLE_DEVICES=", *OFFER, at(each)])
+    for name in ("library", "settings"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}_file.py").write_text("value = 7\n")
+    procs = attach([one, two, spare], spares=1).spawn_procs()
+    for name in ("library", "settings"):
+        asyncio.run(procs.sync_workspace(tmp_path / name))
+    assert not folders[spare].exists()
+    (tmp_path / "library/library_file.py").write_text("value = 8\n")  # as it is at the heal
+    lose(two, procs, 1)
+    procs.heal()
+    assert (folders[spare] / "library/library_file.py").read_text() == "value = 8\n"
+    assert (folders[spare] / "settings/settings_file.py").read_text() == "value = 7\n"
+    where = procs.spawn("where", Where)
+    assert names(where) == ["node1", "node3"]
+    assert where.imports.call("library_file").get(20).values() == [
+        f"{folders[each]}/library/library_file.py" for each in (one, spare)
+    ]
 
 
 def test_ranks_that_are_all_on_one_host_now_meet(machines, attach):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -81,6 +81,7 @@ class Healing:
         seats = Seats(self._hosts, state, lost)
         found = seats.find()
         state.note_moves(seats.moves())
+        self._copy_workspaces({state.agents[rank]: seat.agent for rank, seat in found.items()})
         state.next_generation()
         for rank, seat in found.items():
             [process] = new_process_ids(seat.agent >> HOST_SHIFT, 1)
@@ -90,6 +91,14 @@ class Healing:
         for listener in self._supervision.on_heal:
             listener(state, lost)
         self._regroup(state, [rank for rank in range(len(state.processes)) if rank not in lost])
+
+    def _copy_workspaces(self, moves: Mapping[int, int]) -> None:
+        # what the hosts had from which ranks go, where they come to has as well
+        copies = self._hosts.copies
+        for old, new in moves.items():
+            there = copies.get(new, {})
+            for copy in [copy for key, copy in copies.get(old, {}).items() if key not in there]:
+                copy(new).get()
 
     def _wait_for_silent_hosts(self, state: ProcsState) -> None:
         # until they are heard again, or given up: `outage_s` at most

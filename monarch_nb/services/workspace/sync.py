@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.manifest import FILE, Entry
@@ -67,8 +68,16 @@ async def sync(
     ]
     errors = await asyncio.gather(*(each.run(sources) for each in senders), return_exceptions=True)
     done = [each for each, error in zip(senders, errors, strict=True) if error is None]
+
+    def copy(agent: int) -> Future[SyncReport]:
+        to_one = Extent(["hosts"], [1])
+        again = returns_future(sync)
+        return again([agent], to_one, workspace, conda=conda, auto_reload=False, spawn=spawn)
+
+    places = tuple(workspace.dirs), conda
     for each in done:
         hosts.synced[each.agent] = each.synced(hosts.synced.get(each.agent))
+        hosts.copies.setdefault(each.agent, {})[places] = copy  # a heal may put ranks elsewhere
     reloaded = await _tell_ranks(hosts, done, auto_reload)
     failed = [error for error in errors if error is not None]
     if failed:
