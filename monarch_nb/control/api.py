@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.doctor import Finding
     from monarch_nb.control.engines import Wanted
     from monarch_nb.control.hangs.collectives import Regrouped, Seen, Xray
+    from monarch_nb.control.hosts.listing import ListedHost
     from monarch_nb.control.jobs.job import JobTrait
     from monarch_nb.control.jobs.status import JobStatus
     from monarch_nb.control.output.comms import CommEvent
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = [  # types too, for annotations of the notebook
     "HOST_MESH", "RANK_MESHES", "ActorMesh", "CellOutcome", "CellRun", "Client", "CommEvent",
-    "Control", "JobStatus", "JobTrait", "Logbook", "MeshFailure", "MeshStatus", "OutputEvent",
+    "Control", "JobStatus", "JobTrait", "ListedHost", "Logbook", "MeshFailure", "MeshStatus",
+    "OutputEvent",
     "ProcMesh", "RankStatus", "Regrouped", "Script", "Seen", "Stack", "Wait", "Wanted", "Xray",
 ]  # fmt: skip
 
@@ -155,6 +157,20 @@ class Control:
     def host_of(self, mesh: ProcMesh, rank: int) -> int:
         """Return the number of the host on which a rank is, for `JobTrait.shell_command`."""
         return mesh._state.agents[rank] >> HOST_SHIFT
+
+    def hosts(self) -> Sequence[ListedHost]:
+        """Return the hosts that have joined this controller, or are to; none for its own."""
+        client = self.running_client()
+        return () if client is None else client.hosts_listed()
+
+    def revoke_host(self, wanted: str) -> ListedHost:
+        """Have a host no more, by its name or number, and return it: its ranks end. Raises
+        `ValueError` where none is called so."""
+        from monarch_nb.control.hosts.listing import to_revoke
+
+        found = to_revoke(list(self.hosts()), wanted)
+        _client().revoke_host(found.number)
+        return found
 
     def run_on_host(self, mesh: ProcMesh, rank: int, command: Sequence[str]) -> int:
         """Run a command on the host of a rank and return its exit code; what it writes comes as

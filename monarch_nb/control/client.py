@@ -55,6 +55,7 @@ from monarch_nb.services.runtime import Runtime
 
 if TYPE_CHECKING:
     from monarch_nb.control.hosts.attached import AttachedHosts, Explain
+    from monarch_nb.control.hosts.listing import ListedHost
     from monarch_nb.control.hosts.replacements import HostGroup
     from monarch_nb.net.hosts.joining import Ticket
 
@@ -307,6 +308,19 @@ class Client(Runtime):
         if not ready.done() or ready.exception() is not None:
             return None
         return elsewhere.hostnames.get(host) or elsewhere.names.get(host)
+
+    def hosts_listed(self) -> list[ListedHost]:
+        """Return the hosts that have joined, or are to, with who has ranks there."""
+        if self._attached is None:
+            return []
+        return [
+            each._replace(meshes=tuple(self.meshes_on([wire.agent_id(each.number)])))
+            for each in self._attached.listed()
+        ]
+
+    def revoke_host(self, host: int) -> None:
+        """Have a host no more, by its number: its ranks end, and it is asked for no more."""
+        self._hosts_elsewhere().revoke(host)
 
     def meshes_on(self, agents: Sequence[int]) -> list[str]:
         """Return the names of meshes that have ranks on these hosts."""

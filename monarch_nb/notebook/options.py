@@ -25,9 +25,9 @@ from monarch_nb.notebook.layouts.layout import FOLD, KINDS, Layout
 _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 
 COMMANDS: Final = (
-    "up", "down", "list", "use", "show", "status", "scale", "heal", "restart", "jobs", "script",
-    "shell", "doctor", "put", "get", "run", "auto", "logs", "errors", "interrupt", "stacks",
-    "debug", "pm", "pdb", "clear", "debugger", "collectives", "regroup",
+    "up", "down", "list", "use", "show", "status", "scale", "heal", "restart", "jobs", "hosts",
+    "script", "shell", "doctor", "put", "get", "run", "auto", "logs", "errors", "interrupt",
+    "stacks", "debug", "pm", "pdb", "clear", "debugger", "collectives", "regroup",
 )  # fmt: skip
 """What may follow `%mesh`; see `commands`."""
 

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,13 @@ from monarch_nb import (
     endpoint,
 )
 from monarch_nb.config import Config
+from monarch_nb.control.api import Control
 from monarch_nb.control.client import client
+from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.errors import AuthError, LaunchError
 from monarch_nb.net import keys, wire
+from monarch_nb.net.known_hosts import fingerprint
+from tests import inside
 from tests.support import descendants, eventually, is_running, until_exists
 
 
@@ -202,6 +207,37 @@ def test_a_host_that_is_attached_already_is_the_same_host(workers):
     assert parents[0] == parent != parents[1]
     with pytest.raises(RuntimeError, match="cannot stop `HostMesh` that is a reference instead of"):
         both.slice(hosts=1).stop()
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_a_host_that_is_revoked_ends_its_ranks_and_is_dialled_only_when_named(workers, monkeypatch):
+    monkeypatch.setattr("monarch_nb.unhandled_fault_hook", lambda _: None, raising=False)
+    addresses, _ = workers(2)
+    procs = attach_to_workers(workers=addresses).spawn_procs()
+    actors = procs.spawn("where", Where)
+    pids = [value[0] for value in actors.where.call().get(60).values()]
+    first, second = Control().hosts()
+    own = fingerprint(keys.identity().public)
+    assert [first.name, second.name] == addresses
+    assert [each.address for each in (first, second)] == [
+        each.removeprefix("tcp://") for each in addresses
+    ]
+    assert {each.key for each in (first, second)} == {own}
+    assert (first.state, first.meshes) == ("here", (procs.name,))
+    assert abs(first.since - time.time()) < 60
+    with pytest.raises(ValueError, match="no host is called 'node9'. By number: "):
+        Control().revoke_host("node9")
+    assert Control().revoke_host(addresses[1]).number == second.number
+    eventually(lambda: not is_running(pids[1]), 20, "the rank there has ended")
+    assert Control().hosts()[1].state.endswith("it was revoked")
+    eventually(lambda: inside.lost(procs) == [1], 20, "its rank is lost")
+    procs.heal()
+    assert [value[0] == pids[0] for value in actors.where.call().get(60).values()] == [True, False]
+    assert {each >> HOST_SHIFT for each in inside.state(procs).agents} == {first.number}
+    again = attach_to_workers(workers=[addresses[1]])
+    assert again.initialized.get(30) is True
+    assert Control().hosts()[-1].state == "here"
 
 
 @pytest.mark.slow

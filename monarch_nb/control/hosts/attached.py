@@ -9,11 +9,13 @@ import functools
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from monarch_nb.config import Config
 from monarch_nb.control.hosts.head import Head, HeadEvents
+from monarch_nb.control.hosts.listing import ListedHost, Peer
 from monarch_nb.control.hosts.replacements import HostGroup, Replacements
 from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, Offer
 from monarch_nb.host.lending import Lending
@@ -23,7 +25,7 @@ from monarch_nb.net.hosts.gateway import Gateway, GatewayRelay
 from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.joining import OTHER_KEYS, Joins, Ticket
 from monarch_nb.net.hosts.link import Timing
-from monarch_nb.net.known_hosts import Trust
+from monarch_nb.net.known_hosts import Trust, fingerprint
 from monarch_nb.net.links import Links
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.future import Future, make
@@ -31,6 +33,7 @@ from monarch_nb.process.futures.future import Future, make
 _NOT_ATTACHED: Final = "attach failed: config push failed during attach: {}: {}"  # as Monarch says
 _NOT_JOINED: Final = "{} did not join: {}"
 _START_A_WORKER: Final = "A worker that offers its host there again will be used."
+REVOKED: Final = "it was revoked"
 _log: Final = logging.getLogger(__name__)
 OnHostLost = Callable[[int, str, float | None], None]
 """The number of a host, why it is lost, and for how long it was silent; None: it never was ours."""
@@ -55,7 +58,7 @@ class AttachedHosts:
         dead: Mapping[int, Exit],
         silent: Container[int],
     ) -> None:
-        self._dead = dead
+        self._dead, self._silent = dead, silent
         self._gateway = Gateway(
             links.run_dir,
             own_host,
@@ -83,6 +86,7 @@ class AttachedHosts:
         self._explained: dict[int, Explain] = {}
         self.hostnames: dict[int, str] = {}
         """By number, of those that were asked for under another name and have come."""
+        self._since: dict[int, float] = {}  # when each has come, in seconds since the epoch
         self._head: Head | None = None
         self._is_over = False
         self._on_lost = on_lost
@@ -179,12 +183,59 @@ class AttachedHosts:
             self._head.give_up(host)
         self._failed(host, why)
 
+    def revoke(self, host: int) -> None:
+        """Have a host no more: its ranks end, and it is asked for no more. Any thread but the
+        loop's."""
+        self.replacements.bar(host)
+        self._explained.pop(host, None)
+        self._joins.give_up(host)
+        self.give_up(host, REVOKED)
+        self._loop.call(functools.partial(self._gateway.turn_out, host, REVOKED))
+
+    def listed(self) -> list[ListedHost]:
+        """Return the hosts that there are, or are to be; of those that are lost the last at each
+        place. Any thread."""
+        peers = {link.host: Peer(link.peer, link.through) for link in self._gateway.links}
+        newest = {self.names[host]: host for host in self.names}
+        return [
+            self._listed(host, peers.get(host, Peer("", None)))
+            for host in self.names
+            if self._is_here(host) or newest[self.names[host]] == host
+        ]
+
+    def _listed(self, host: int, peer: Peer) -> ListedHost:
+        address = peer.address
+        if peer.through is not None:
+            address = f"through {self.called(peer.through)}"
+        name, since = self.called(host), self._since.get(host)
+        return ListedHost(host, name, address, self._key(host), since, self._state(host))
+
+    def _key(self, host: int) -> str:
+        dialled = self._dialled.get(host)
+        if dialled is None:
+            return "the ticket of its job"
+        return fingerprint(dialled.trust.key_at(dialled.address))
+
+    def _state(self, host: int) -> str:
+        ready, ended = self.ready[host], self._dead.get(wire.agent_id(host))
+        if not ready.done():
+            return "joining"
+        if (failed := ready.exception(0)) is not None:
+            return str(failed)
+        if ended is not None:
+            return ended.reason or ended.plainly()
+        return "cannot be heard" if wire.agent_id(host) in self._silent else "here"
+
+    def _is_here(self, host: int) -> bool:
+        return self._state(host) in ("joining", "here", "cannot be heard")
+
     def _came(self, host: int, offered: Offer) -> None:
         # the thread of who joins; the host is linked
         if (differs := difference(self._versions, offered.versions)) is not None:
             _log.warning("%s: %s", offered.name, differs)
         if offered.name != self.names[host]:
             self.hostnames[host] = offered.name
+        self._since[host] = time.time()
         self.ready[host]._set_result(True)
 
     def process_ended(self, ended: Exit) -> None:
@@ -206,6 +257,7 @@ class AttachedHosts:
         def link() -> None:
             others = list(dict.fromkeys([dialled.address, *joined.addresses]))
             self._gateway.link(host, dialled.secret, others, [dialled.address])
+            self._since[host] = time.time()
             self.ready[host]._set_result(True)
 
         self._loop.soon(link)

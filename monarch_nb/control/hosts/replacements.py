@@ -73,9 +73,17 @@ class Replacements:
         self._groups: list[HostGroup] = []
         self._instead: dict[int, int] = {}  # agents
         self._asked_again: dict[str, int] = {}  # by place: the newest
+        self._barred: set[str] = set()  # places
 
     def add(self, group: HostGroup) -> None:
         self._groups.append(group)
+        self._barred.difference_update(self._names[host] for host in group.hosts)
+
+    def bar(self, host: int) -> None:
+        """Have a host no more, and ask for none at its place, until somebody names it again."""
+        self._barred.add(self._names[host])
+        for group in self._groups:
+            group.keep_only(group.hosts, [each for each in group.spares if each != host])
 
     def living_agent(self, agent: int) -> int:
         """Return the agent of the host that has the place of this one's now."""
@@ -103,6 +111,8 @@ class Replacements:
         again = self._asked_again.get(self._place(agent))
         if again is not None:
             said += f"\n    asked again: {self._why_not(again)}"
+        if self._place(agent) in self._barred:
+            return said
         advice = [group.advice for group in self._groups if host in group.hosts and group.advice]
         return "\n    ".join([said, *advice])
 
@@ -153,7 +163,8 @@ class Replacements:
     def _ask_again(self, group: HostGroup) -> None:
         places = {self._names[host]: host for host in group.hosts}  # the newest at each
         for place, host in places.items():
-            if group.ask_again is not None and not self._is_alive(host):
+            is_wanted = place not in self._barred and not self._is_alive(host)
+            if group.ask_again is not None and is_wanted:
                 new = group.ask_again(host)
                 group.hosts.append(new)
                 group.spares.append(new)

@@ -137,6 +137,12 @@ class Gateway:
         self._root.add(host)
         self._routes.add(self._new_link(host, secret, self._timing, dial))
 
+    def turn_out(self, host: int, why: str) -> None:
+        """Tell a host that it is not wanted any more, and why; to this one it is lost."""
+        if (link := self._routes.link(host)) is not None:
+            link.leave(_LINGER_S, why)
+            self.on_lost(link, why, None)
+
     def serve(
         self,
         controller: int,

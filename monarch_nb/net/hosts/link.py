@@ -151,7 +151,21 @@ class Link:
     @property
     def through(self) -> int | None:
         """The host that carries its records; None: it has a connection, or no way."""
-        return None if self._tunnel is None else self._tunnel.through
+        tunnel = self._tunnel
+        return None if tunnel is None else tunnel.through
+
+    @property
+    def peer(self) -> str:
+        """The address of the other end, as `10.0.0.3:41234`; `""` without a connection. Any
+        thread."""
+        connection = self._connection
+        if connection is None:
+            return ""
+        try:
+            host, port, *_ = connection.socket.getpeername()
+        except OSError:  # it was closed just now
+            return ""
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def is_connected(self) -> bool:

@@ -38,6 +38,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "heal": starting.HEAL,
     "restart": starting.RESTART,
     "jobs": hosts.JOBS,
+    "hosts": hosts.HOSTS,
     "script": hosts.SCRIPT,
     "shell": hosts.SHELL,
     "doctor": hosts.DOCTOR,
@@ -61,7 +62,7 @@ COMMANDS: Final[dict[str, Command]] = {
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Meshes": ("up", "down", "list", "use", "show", "status", "scale", "heal", "restart"),
-    "Hosts": ("jobs", "script", "shell", "doctor"),
+    "Hosts": ("jobs", "hosts", "script", "shell", "doctor"),
     "Variables and scripts": ("put", "get", "run", "auto"),
     "Logs and errors": ("logs", "errors"),
     "Ranks that hang": ("interrupt", "stacks", "collectives", "regroup"),

@@ -1,5 +1,5 @@
-"""`%mesh jobs`, `script`, `shell`, `doctor`: the hosts that engines give, what is done there, and
-what is wrong with them."""
+"""`%mesh jobs`, `hosts`, `script`, `shell`, `doctor`: the hosts that engines give, those that have
+joined, what is done there, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,31 @@ from typing import TYPE_CHECKING, Final
 
 from IPython.display import display
 
-from monarch_nb.control.jobs.status import told
+from monarch_nb.control.jobs.status import clock, told
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook import options
-from monarch_nb.notebook.commands import where
 from monarch_nb.notebook.commands.command import Command, say
-from monarch_nb.notebook.commands.where import WhereParser
 from monarch_nb.notebook.display.display import table_html, table_text
 from monarch_nb.notebook.display.units import duration
 from monarch_nb.notebook.errors import MagicError
+from monarch_nb.notebook.jobs import where
+from monarch_nb.notebook.jobs.where import WhereParser
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import JobStatus, ProcMesh
+    from monarch_nb.control.api import JobStatus, ListedHost, ProcMesh
 
 MAX_PLACES: Final = 8  # hosts that are named in a line of the doctor's
 _NO_LIMIT_S: Final = 300 * 24 * 3600.0  # Slurm says a year where there is none
+NO_HOSTS: Final = "All ranks are on this machine: no other host has joined"
 NO_JOB: Final = "No hosts were asked for. Type: %mesh up --on ssh:node1,node2 --gpus 8"
 
 _JOBS: Final = Parser("%mesh jobs", "%mesh jobs")
+
+_HOSTS: Final = Parser("%mesh hosts", "%mesh hosts, or %mesh hosts --revoke node2")
+_HOSTS.add_argument("--revoke", metavar="HOST")
 
 _SCRIPT: Final = WhereParser(
     "%mesh script", "%mesh script, or %mesh script --on slurm --hosts 4 --gpus 8"
@@ -100,6 +104,31 @@ def _time_left(ends_at: float | None) -> str:
     return "" if left_s is None or left_s > _NO_LIMIT_S else duration(left_s)
 
 
+def _hosts(session: Session, chosen: argparse.Namespace) -> None:
+    if chosen.revoke is not None:
+        session.link.attach()
+        try:
+            gone = session.control.revoke_host(chosen.revoke)
+        except ValueError as error:
+            raise MagicError(str(error)) from None
+        lost = f"; ranks of {', '.join(gone.meshes)} there are lost: %mesh heal" * bool(gone.meshes)
+        say(f"{gone.name} is not had any more, and not asked for again{lost}")
+        return
+    found = session.control.hosts()
+    if not found:
+        say(NO_HOSTS)
+        return
+    headings = ("", "host", "connected to", "has shown", "since", "state", "ranks of")
+    display(Table(headings, [_host_row(each) for each in found]))
+
+
+def _host_row(host: ListedHost) -> Sequence[str]:
+    since = "" if host.since is None else clock(host.since)
+    first = host.state.partition("\n")[0]
+    meshes = ", ".join(host.meshes)
+    return str(host.number), host.name, host.address, host.key, since, first, meshes
+
+
 def _script(session: Session, chosen: argparse.Namespace) -> None:
     if chosen.on is None:
         name = chosen.name or session.meshes.pick().name
@@ -162,6 +191,10 @@ def _doctor(session: Session, chosen: argparse.Namespace) -> None:
 
 JOBS: Final = Command(_JOBS, _jobs, (
     ("jobs", "the hosts that were asked for: why they are queued, how long they have"),
+))  # fmt: skip
+HOSTS: Final = Command(_HOSTS, _hosts, (
+    ("hosts", "the hosts that have joined, with their keys"),
+    ("    --revoke HOST", "have one no more: its ranks end, no heal uses it again"),
 ))  # fmt: skip
 SCRIPT: Final = Command(_SCRIPT, _script, (
     ("script [MESH]", "what the engine was given for it: a script, a manifest, commands"),

@@ -6,22 +6,12 @@ import argparse
 from typing import Final
 
 from monarch_nb.notebook import options
-from monarch_nb.notebook.commands import where
 from monarch_nb.notebook.commands.command import Command, say
-from monarch_nb.notebook.commands.where import WhereParser
-from monarch_nb.notebook.jobs.live_line import LiveLine
+from monarch_nb.notebook.jobs import where
+from monarch_nb.notebook.jobs.live_line import steps_below
 from monarch_nb.notebook.jobs.scaling import HOSTS
-from monarch_nb.notebook.meshes import Asked
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
-
-_UP: Final = WhereParser("%mesh up", "%mesh up --gpus 4")
-_UP.add_argument("--name", type=options.new_name)
-_UP.add_argument("axes", nargs="*", type=options.axis, metavar="axis=size")
-_THERE: Final = _UP.add_mutually_exclusive_group()
-for _choice in ("replace", "new"):
-    _THERE.add_argument(f"--{_choice}", dest="there", action="store_const", const=_choice)
-_UP.set_defaults(there="keep")
 
 _DOWN: Final = Parser("%mesh down", "%mesh down, or %mesh down mesh0, or %mesh down --all")
 _DOWN.add_argument("name", nargs="?", metavar="MESH")
@@ -45,20 +35,13 @@ LOOK_HINT: Final = (
 )
 
 
-def asked(chosen: argparse.Namespace) -> Asked:
-    """Return what `%mesh up` asks for. Raises `MagicError`."""
-    axes = where.sizes(_UP, chosen.axes, chosen.gpus)
-    hosts, per_host = where.wanted(_UP, chosen, axes)
-    return Asked(tuple(per_host.items()), chosen.device, hosts)
-
-
 def _up(session: Session, chosen: argparse.Namespace) -> None:
     is_first = session.meshes.is_unused
-    wanted, cell = asked(chosen), session.cells.here()
+    wanted, cell = where.asked(chosen), session.cells.here()
     if wanted.hosts is not None:
         cell.waiting.end()  # the live line says more
-    line = LiveLine(cell.output)
-    say(session.lifecycle.up(wanted, chosen.name, chosen.there, line))
+    steps = steps_below(cell.output)
+    say(session.lifecycle.up(wanted, chosen.name, chosen.there, steps))
     if is_first:
         say(LOOK_HINT.format(session.meshes.current))
 
@@ -86,7 +69,7 @@ def _scale(session: Session, chosen: argparse.Namespace) -> None:
         hosts = mesh.sizes.get(HOSTS, 1) + len(places)
     cell = session.cells.here()
     cell.waiting.end()  # the live line says more
-    say(session.scaling.scale(mesh, hosts, places, LiveLine(cell.output)))
+    say(session.scaling.scale(mesh, hosts, places, steps_below(cell.output)))
 
 
 def _heal(session: Session, chosen: argparse.Namespace) -> None:
@@ -100,7 +83,7 @@ def _restart(session: Session, chosen: argparse.Namespace) -> None:
     say(session.lifecycle.restart(mesh, ranks))
 
 
-UP: Final = Command(_UP, _up, (
+UP: Final = Command(where.UP, _up, (
     ("up --gpus 4", "start four ranks on this machine, as mesh0; also up 4"),
     ("    --name MESH", "choose the name"),
     ("    --device cpu", "ranks see no GPU; cuda: each has one of its own"),
