@@ -1,5 +1,7 @@
 """What is measured between hosts, and what is aimed for."""
 
+from collections.abc import Iterator
+
 from benchmarks.targets import (
     MACHINE_WHY,
     Measure,
@@ -61,6 +63,23 @@ _NUMBERS_WHY = (
 )
 _OF_1000 = at_most("many_hosts", "cpu_1000", 5e-3, "<= 5 ms", _NUMBERS_WHY)
 
+
+def _growth() -> Iterator[Row]:
+    target = at_most(
+        "growth", "times", 1.5, "<= 1.5 x: log(10 000) is 4/3 of log(1 000)", _GROWTH_WHY
+    )
+    for count in (10, 100, 1000, 10_000):
+        label = f"call to {count} hosts, simulated clock"
+        yield Row(f"tree_{count}", label, Unit.SECONDS)
+        yield Row(f"star_{count}", f"{label}: without the tree", Unit.SECONDS)
+    yield Row("times", "call to 10 000 hosts, times 1 000", Unit.TIMES, target)
+
+
+_GROWTH_WHY = (
+    "the session of each host counts what it is sent, and that is work for each host; what is sent "
+    "and received grows with the steps of the tree"
+)
+
 HOSTS: tuple[Measure, ...] = (
     Measure("remote_call", _calls()),
     Measure(
@@ -99,6 +118,7 @@ HOSTS: tuple[Measure, ...] = (
         ),
         quick=False,
     ),
+    Measure("growth", tuple(_growth()), deadline_s=900, quick=False),
     Measure(
         "remote_up",
         (

@@ -3,7 +3,7 @@ export { Connection } from '../../monarch_nb/notebook/view/front/data/connection
 export { Model } from '../../monarch_nb/notebook/view/front/data/model.js';
 export type { Mesh } from '../../monarch_nb/notebook/view/front/data/model.js';
 export type { Transport } from '../../monarch_nb/notebook/view/front/data/connection.js';
-export type { LogLine, StateMessage } from '../../monarch_nb/notebook/view/front/data/protocol.js';
+export type { Job, LogLine, StateMessage } from '../../monarch_nb/notebook/view/front/data/protocol.js';
 export { parse, runs, runsText } from '../../monarch_nb/notebook/view/front/data/protocol.js';
 export {
   ageText,

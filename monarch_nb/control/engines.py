@@ -6,7 +6,8 @@ not installed says so then, and harms nobody else.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -59,6 +60,18 @@ class Engine:
     has_places: bool = False
     is_here: bool = False
     """Its hosts are this machine."""
+    command: str = ""
+    """What has to be on the path."""
+    package: str = ""
+    """What has to be installed; `pip install "monarch_nb[NAME]"` does."""
+
+    def missing(self) -> str:
+        """Return why it cannot be used here; `""` where it can, as far as this machine knows."""
+        if self.command and shutil.which(self.command) is None:
+            return f"there is no {self.command} here"
+        if self.package and importlib.util.find_spec(self.package) is None:
+            return f"the package {self.package} is not installed"
+        return ""
 
 
 def make(name: str, wanted: Wanted) -> JobTrait:
@@ -185,23 +198,27 @@ ENGINES: Final[dict[str, Engine]] = {
         options=("python", *_SPARES, *_PARTIAL),
         words="options of ssh",
         has_places=True,
+        command="ssh",
     ),
     "slurm": Engine(
         _slurm,
         "%mesh up --on slurm --hosts 4 --gpus 8 --time 4:00:00 --partition h100",
         options=("time", "partition", "account", "qos", "python", *_SPARES, *_PARTIAL),
         words="options of sbatch",
+        command="sbatch",
     ),
     "k8s": Engine(
         _kubernetes,
         "%mesh up --on k8s --hosts 4 --gpus 8 --namespace ml --image IMAGE",
         options=("namespace", "image", *_SPARES, *_PARTIAL),
         required=("namespace", "image"),
+        package="kubernetes",
     ),
     "ray": Engine(
         _ray,
         "%mesh up --on ray --hosts 4 --gpus 8",
         options=("address", *_SPARES, *_PARTIAL),
+        package="ray",
     ),
 }
 """By the word behind `--on`."""

@@ -21,16 +21,16 @@ from monarch_nb.notebook.cells.auto_transform import AutoTransform
 from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.display.units import are, duration, mesh_text
 from monarch_nb.notebook.errors import CellInterrupted, MagicError
-from monarch_nb.notebook.jobs.live_line import LiveLine
-from monarch_nb.notebook.jobs.running import RunningJobs
+from monarch_nb.notebook.jobs.running import Cancelled, RunningJobs
+from monarch_nb.notebook.jobs.steps import Steps
 from monarch_nb.notebook.meshes import NO_MESH, Asked, Meshes
 from monarch_nb.notebook.output.router import OutputRouter
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import Control, ProcMesh, Wanted
 
-MAX_RANKS: Final = 4_096  # on one machine; a slip of the finger must not fill its memory
 STOP_S: Final = 10.0
+CANCELLED: Final = "cancelled"
 POLL_S: Final = 0.005
 
 There = Literal["keep", "replace", "new"]
@@ -53,9 +53,9 @@ class Lifecycle:
         asked: Asked,
         name: str | None,
         there: There = "keep",
-        line: LiveLine | None = None,
+        steps: Steps | None = None,
     ) -> str:
-        """Bring up a mesh; it becomes the current one, and a variable of its name. `line` says how
+        """Bring up a mesh; it becomes the current one, and a variable of its name. `steps` say how
         far its hosts have come.
 
         Where one is there already: keep it if it is the same, replace it, or start a new one.
@@ -63,11 +63,11 @@ class Lifecycle:
         """
         found = None if there == "new" else self.meshes.found(asked, name)
         if found is None:
-            return self._start(asked, name, line)
+            return self._start(asked, name, steps or Steps())
         old, is_same = found
         if there == "replace":
             self.down([self.whole_mesh(old)])
-            return self._start(asked, old, line)
+            return self._start(asked, old, steps or Steps())
         if is_same:
             return self._is_there(old)
         raise MagicError(_in_the_way(self.whole_mesh(old), asked, is_named=name is not None))
@@ -80,48 +80,44 @@ class Lifecycle:
             return f"{said} {rank_words(lost)} {are(lost)} lost: %mesh heal"
         return f"{said} --replace starts it anew, --new another one"
 
-    def _start(self, asked: Asked, name: str | None, line: LiveLine | None) -> str:
+    def _start(self, asked: Asked, name: str | None, steps: Steps) -> str:
         with self.meshes.new_name(name) as chosen:
             started = time.monotonic()
             if asked.hosts is None:
                 mesh = self.control.spawn(dict(asked.sizes), chosen, asked.device)
                 self._wait_for_ranks(mesh, chosen)
             else:
-                mesh = self._start_on(asked, asked.hosts, chosen, line)
+                mesh = self._start_on(asked, asked.hosts, chosen, steps)
             took = duration(time.monotonic() - started)
             has_variable = self.meshes.keep(chosen, mesh, asked)
         named = f"; the variable {chosen} is the mesh" if has_variable else ""
         return f"{chosen} is up: {mesh_text(mesh)} in {took}. %%mesh runs a cell on them{named}."
 
-    def _start_on(
-        self, asked: Asked, hosts: Wanted, chosen: str, line: LiveLine | None
-    ) -> ProcMesh:
-        def say(kind: str, text: str) -> None:
-            if line is not None:
-                line.step(kind, text)
-
+    def _start_on(self, asked: Asked, hosts: Wanted, chosen: str, steps: Steps) -> ProcMesh:
         try:
-            follow = (lambda _: None) if line is None else line.follow
-            job = self.jobs.start(chosen, hosts, follow)
+            job = self.jobs.start(chosen, hosts, steps)
             began = time.monotonic()
-            say("ranks", "starting ranks")
+            steps.add("ranks", "starting ranks")
             mesh = self.control.spawn_on(job, chosen, dict(asked.sizes), asked.device)
             self._wait_for_ranks(mesh, chosen)
         except KeyboardInterrupt:
-            say("over", "cancelled")
+            steps.add("over", CANCELLED)
             self.jobs.end(chosen)
             told = f"{chosen} was not started: its hosts were given back ({hosts.engine})"
             raise CellInterrupted(told) from None
         except (MeshError, RuntimeError, ValueError) as error:
-            say("over", "failed")
-            self.jobs.end(chosen)
+            if not self.jobs.end(chosen):  # then whatever failed, failed for that
+                steps.add("over", CANCELLED)
+                raise Cancelled(f"{chosen} was not started: it was cancelled") from None
+            steps.add("over", "failed")
             if isinstance(error, MagicError):
                 raise
             raise MagicError(f"{chosen} was not started: {error}") from None
         except BaseException:
             self.jobs.end(chosen)
             raise
-        say("ranks", f"ranks up in {duration(time.monotonic() - began)}")
+        steps.add("ranks", f"ranks up in {duration(time.monotonic() - began)}")
+        self.jobs.come(chosen)
         return mesh
 
     def _wait_for_ranks(self, mesh: ProcMesh, chosen: str) -> None:

@@ -56,13 +56,14 @@ class Session:
         self.seen = SeenNames()
         self.debugging = Debugging(control, self.link)
         self.prompts = Prompts(shell, control, self.cells, self.link, self.output)
-        self.jobs = RunningJobs(control)
+        self.jobs = RunningJobs(control, lambda: self.live.notify(urgent=True))
         self.scaling = Scaling(control, self.meshes, self.jobs)
         self.lifecycle = Lifecycle(
             control, self.meshes, self.link, self.output, self.auto, self.jobs
         )
-        source = Source(shell, control, self.meshes, self.cells, self.debugging)
-        self.live = Hub(Parts(control, self.link, self.lifecycle, self.debugging), source)
+        source = Source(shell, control, self.meshes, self.cells, self.debugging, self.jobs)
+        parts = Parts(control, self.link, self.lifecycle, self.debugging, self.scaling)
+        self.live = Hub(parts, source)
         self.showing = Showing(shell, control, self.live.open)
 
     def start(self) -> None:

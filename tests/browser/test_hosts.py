@@ -1,8 +1,11 @@
-"""A mesh on several hosts in JupyterLab: the live line, the status and the picture."""
+"""A mesh on several hosts in JupyterLab: the live line, the status, the picture, the form."""
+
+import shutil
 
 import pytest
 
-from tests.browser.lab import picture
+from tests.browser.lab import Notebook, picture
+from tests.browser.mesh_page import MeshPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
@@ -21,3 +24,60 @@ def test_a_mesh_on_two_hosts(notebook):
         notebook.theme(f"JupyterLab {theme}")
         picture(notebook.page, f"hosts-{theme.lower()}")
     assert "hosts of mesh0 are given back" in notebook.run("%mesh down").text
+
+
+def test_the_panel_has_a_form_for_hosts_and_buttons_for_more_and_fewer(notebook: Notebook) -> None:
+    lab = MeshPage(notebook)
+    lab.open()
+    panel = lab.panel
+    panel.get_by_label("Where").select_option("processes")
+    panel.get_by_label("Hosts", exact=True).fill("2")
+    panel.get_by_label("Sizes").fill("gpus=2")
+    line = panel.locator(".mnb-upform-line")
+    assert line.inner_text() == "%mesh up gpus=2 --on processes --hosts 2"
+    lab.pictures("hosts-form")
+    panel.get_by_role("button", name="Bring up 4 ranks on 2 hosts").click()
+    coming = panel.get_by_role("group", name="mesh0 · processes, 2 hosts")
+    coming.wait_for()
+    view = lab.view()
+    view.says("4 ranks: 4 idle")
+    coming.wait_for(state="detached")
+    panel.get_by_text("processes, 2 hosts").wait_for()
+    lab.pictures("hosts-up")
+    assert notebook.run("%%mesh\nkept = rank").status == "ok"
+
+    hosts = panel.get_by_label("Hosts of this mesh")
+    assert hosts.input_value() == "2"
+    scale = panel.get_by_role("button", name="scale")
+    assert scale.is_disabled(), "it has so many"
+    hosts.fill("3")
+    scale.click()
+    view.says("6 ranks: 6 idle")
+    assert "[0-3] True\n[4-5] False" in notebook.run("%%mesh\nprint('kept' in globals())").text
+    hosts.fill("1")
+    scale.click()
+    lab.page.get_by_text("Ranks 2-5 of mesh0 will end, with what they hold.").wait_for()
+    lab.page.get_by_role("button", name="Give hosts back").click()
+    view.says("2 ranks: 2 idle")
+    view.press("stop")
+    panel.get_by_text("No mesh is up yet.").wait_for()
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh here")
+def test_the_panel_says_why_hosts_did_not_come(notebook: Notebook) -> None:
+    lab = MeshPage(notebook)
+    lab.open()
+    panel = lab.panel
+    panel.get_by_label("Where").select_option("ssh")
+    panel.get_by_text("Name the hosts: node1,node2").wait_for()
+    panel.get_by_label("Names of hosts").fill("nowhere.invalid")
+    panel.get_by_role("button", name="Bring up 4 ranks on 1 host").click()
+    failed = panel.get_by_role("group", name="No hosts")
+    failed.get_by_text("mesh0 was not started: nowhere.invalid").wait_for()
+    lab.pictures("hosts-failed")
+    notebook.page.reload()
+    failed.wait_for()
+    failed.get_by_role("button", name="dismiss").click()
+    failed.wait_for(state="detached")
+    panel.get_by_label("Sizes").fill("gpus=2 gpus=3")
+    panel.get_by_text('"gpus" is there twice').wait_for()

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 
 import { Heights } from '../../labextension/lib/labextension/src/mainarea/logview.js';
 import { filterRanks } from '../../labextension/lib/labextension/src/panel/ranklist.js';
-import { parseSizes } from '../../labextension/lib/labextension/src/panel/upform.js';
+import { lineOf, parseSizes } from '../../labextension/lib/labextension/src/panel/upline.js';
 import {
   choicesOf,
   problemOf,
@@ -26,6 +26,56 @@ test('a size that is none is answered by a sentence', () => {
   for (const text of ['', 'gpus', 'gpus=0', 'gpus=-1', 'gpus=2 gpus=3', '2 3', 'a=99999 b=99999']) {
     assert.equal(typeof parseSizes(text), 'string', text);
   }
+});
+
+const HERE = { name: '', title: '', missing: '', options: [], required: [], places: false };
+const SLURM = { ...HERE, name: 'slurm', options: ['partition', 'spares'] };
+const SSH = { ...HERE, name: 'ssh', places: true };
+const PODS = { ...HERE, name: 'k8s', options: ['image'], required: ['image'] };
+const PROFILE = { ...HERE, name: 'night run', words: '--on slurm --hosts 4 --gpus 8' };
+const CHOICE = { where: HERE, hosts: '2', sizes: 'gpus=4', device: 'auto', name: '', options: [] };
+
+test('the form writes the line that a person would type', () => {
+  const line = choice => lineOf({ ...CHOICE, ...choice }).line;
+  const options = [
+    ['partition', 'h100'],
+    ['spares', '']
+  ];
+  const lines = [
+    [{}, '%mesh up gpus=4'],
+    [
+      { device: 'cpu', name: 'side', isBeside: true },
+      '%mesh up gpus=4 --device cpu --name side --new'
+    ],
+    [{ where: SLURM, options }, '%mesh up gpus=4 --on slurm --hosts 2 --partition h100'],
+    [{ where: SSH, hosts: 'node1,node2' }, '%mesh up gpus=4 --on ssh:node1,node2'],
+    [{ where: SSH, hosts: "a b',c" }, `%mesh up gpus=4 --on 'ssh:a b'"'"',c'`],
+    [
+      { where: SLURM, options: [['partition', '-x y']] },
+      "%mesh up gpus=4 --on slurm --hosts 2 '--partition=-x y'"
+    ],
+    [{ where: PROFILE, sizes: '' }, "%mesh up --on 'night run'"]
+  ];
+  for (const [choice, expected] of lines) {
+    assert.equal(line(choice), expected);
+    assert.equal(lineOf({ ...CHOICE, ...choice }).wrong, '');
+  }
+});
+
+test('the form says what it brings up, and what is missing', () => {
+  const of = choice => lineOf({ ...CHOICE, ...choice });
+  assert.equal(of({}).what, '4 ranks');
+  assert.equal(of({ where: SLURM }).what, '8 ranks on 2 hosts');
+  assert.equal(of({ where: SSH, hosts: 'node1' }).what, '4 ranks on 1 host');
+  assert.equal(of({ where: PROFILE, sizes: '' }).what, 'a mesh on night run');
+  assert.equal(of({ where: PODS, options: [['image', '']] }).wrong, 'image is needed');
+  assert.equal(of({ where: PODS, options: [['image', 'a:b']] }).wrong, '');
+  assert.equal(of({ where: SSH, hosts: '' }).wrong, 'Name the hosts: node1,node2');
+  assert.equal(of({ where: SLURM, hosts: '0' }).wrong, 'Hosts is a whole number of at least 1');
+  assert.deepEqual(
+    [of({ sizes: 'gpus' }).isWrong, of({ where: SSH, hosts: '' }).isWrong],
+    [true, false]
+  );
 });
 
 test('slices are what may stand after %%mesh, and no options', () => {

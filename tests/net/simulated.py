@@ -29,7 +29,7 @@ from monarch_nb.net.hosts.session import Incoming, Outgoing
 TIMING = Timing(pulse_s=0.5, silent_s=1.5, outage_s=30.0)
 CONTROLLER = 1
 PORT = 7
-_MOST_DELAY_S = 0.02
+MOST_DELAY_S = 0.02
 
 
 class Clock:
@@ -73,6 +73,14 @@ class Loop:
         self.is_over = False
         self.readers: dict[int, Callable[[], object]] = {}
         self.sockets: dict[int, Socket] = {}
+
+    @property
+    def now(self) -> float:
+        return self.clock.now
+
+    def turn(self, action: Callable[[], object]) -> None:
+        """Do it when this host's processor has time: at once."""
+        action()
 
     def when_readable(self, fd: int, action: Callable[[], object]) -> None:
         self.readers[fd] = action
@@ -122,8 +130,8 @@ class Socket:
     def _post(self, record: bytes) -> None:
         other, clock = self.other, self.loop.clock
         assert other is not None
-        delay = clock.random.random() * _MOST_DELAY_S
-        self._arrives_at = max(clock.now + delay, self._arrives_at + 1e-7)
+        delay = clock.random.random() * MOST_DELAY_S
+        self._arrives_at = max(self.loop.now + delay, self._arrives_at + 1e-7)
         clock.after(self._arrives_at - clock.now, lambda: other.take(record))
 
     def take(self, record: bytes) -> None:
@@ -133,6 +141,10 @@ class Socket:
 
     def wake(self) -> None:
         """Have what has come read, if anybody reads."""
+        if self.came:
+            self.loop.turn(self._read)
+
+    def _read(self) -> None:
         while self.came and not self.is_closed and self.fd in self.loop.readers:
             self.loop.readers[self.fd]()
 
@@ -219,8 +231,8 @@ class SimulatedLink(Link):
         here = Connection(ends[0], mine, mine, other.received)
         over_there = Connection(ends[1], theirs, theirs, self.received)
         later = self.network.clock.random.random
-        there.loop.after(later() * _MOST_DELAY_S, lambda: other.take_up(over_there))
-        self._loop.after(later() * _MOST_DELAY_S, lambda: self.take_up(here))
+        there.loop.after(later() * MOST_DELAY_S, lambda: other.take_up(over_there))
+        self._loop.after(later() * MOST_DELAY_S, lambda: self.take_up(here))
         return True
 
     def _dial(self) -> None:

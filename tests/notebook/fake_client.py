@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 from monarch_nb.control.doctor import Finding
 from monarch_nb.control.engines import Wanted
+from monarch_nb.control.hosts.listing import ListedHost, to_revoke
 from monarch_nb.control.jobs.status import JobStatus
 from monarch_nb.control.output.routing import OutputEvent
 from monarch_nb.control.status.snapshots import RankStatus
@@ -265,6 +266,7 @@ class FakeControl:
         self.waits: list[Any] = []
         self.makes_job: Callable[[str, Wanted], Any] = FakeJob
         self.findings: list[Finding] = []
+        self.listed: list[ListedHost] = []
         self.helps: Callable[..., dict[str, Any] | None] = lambda *_: None
 
     def running_client(self) -> FakeClient | None:
@@ -304,6 +306,14 @@ class FakeControl:
     def run_on_host(self, mesh: FakeMesh, rank: int, command: Sequence[str]) -> int:
         self.calls.append({"run": list(command), "rank": rank})
         return 0
+
+    def hosts(self) -> list[ListedHost]:
+        return self.listed
+
+    def revoke_host(self, wanted: str) -> ListedHost:
+        found = to_revoke(self.listed, wanted)
+        self.listed.remove(found)
+        return found
 
     def doctor(self, mesh: FakeMesh | None) -> list[Finding]:
         return self.findings

@@ -2,12 +2,14 @@
 
 import { Widget } from '@lumino/widgets';
 
-import { act, showError } from '../actions.js';
+import { showError, showNote } from '../actions.js';
 import { button, type Connection, element, setText } from '../front.js';
 import type { Current } from '../kernel/current.js';
 import { meshIcon } from '../ui/icons.js';
+import { JobRows } from './jobs.js';
 import { MeshSection, type Page } from './section.js';
-import { UpForm, type Wish } from './upform.js';
+import { UpForm } from './upform.js';
+import type { Where } from './upline.js';
 
 export const PANEL_ID = 'monarch-nb-panel';
 
@@ -16,6 +18,11 @@ const NO_MESH =
   "This notebook's kernel has no mesh. Choose the Monarch kernel, or run %load_ext monarch_nb.";
 const LOAD = '%load_ext monarch_nb';
 const BEGIN = 'No mesh is up yet. A mesh is a set of processes, one for each GPU or each share of the work.';
+
+interface Engines {
+  engines: Omit<Where, 'title' | 'words'>[];
+  profiles: { name: string; words: string }[];
+}
 
 export class MeshPanel extends Widget {
   readonly #current: Current;
@@ -26,7 +33,8 @@ export class MeshPanel extends Widget {
   });
   readonly #sections = element('div', 'lab-sections');
   readonly #more = element('details', 'lab-more');
-  readonly #form = new UpForm(wish => this.#up(wish));
+  readonly #form = new UpForm(line => this.#up(line));
+  readonly #jobs = new JobRows();
   readonly #byName = new Map<string, MeshSection>();
   #shown: Connection | null = null;
   #undo: (() => void)[] = [];
@@ -51,7 +59,7 @@ export class MeshPanel extends Widget {
     this.#more.append(element('summary', 'lab-sub', 'Bring up another mesh'));
     this.#load.classList.add('mnb-lab-load');
     this.#load.hidden = true;
-    this.node.append(this.#note, this.#load, this.#sections, this.#more);
+    this.node.append(this.#note, this.#load, this.#jobs.node, this.#sections, this.#more);
     current.changed.add(() => { this.#refresh(); });
   }
 
@@ -84,6 +92,8 @@ export class MeshPanel extends Widget {
         this.#later();
       };
       this.#undo = connection ? [connection.model.onChange(later), connection.onState(later)] : [];
+      this.#form.offer([]);
+      void this.#askWhere(connection);
     }
     this.#draw();
   }
@@ -115,6 +125,7 @@ export class MeshPanel extends Widget {
     }
     const connection = this.#shown;
     const isReady = connection !== null && connection.model.n >= 0;
+    this.#jobs.update(isReady ? connection : null);
     this.#drawSections(connection);
     setText(this.#note, this.#noteText());
     this.#note.hidden = !this.#note.textContent;
@@ -197,15 +208,40 @@ export class MeshPanel extends Widget {
   #drawForm(isReady: boolean, hasMesh: boolean): void {
     this.#more.hidden = !isReady || !hasMesh;
     this.#form.node.hidden = !isReady;
+    this.#form.tellOthers(hasMesh);
     const place = hasMesh ? this.#more : this.node;
     if (this.#form.node.parentElement !== place) {
       place.append(this.#form.node);
     }
   }
 
-  async #up(wish: Wish): Promise<void> {
-    if (this.#shown && (await act(this.#shown, 'up', { ...wish }))) {
-      this.#more.open = false;
+  /** Once for each kernel: what it finds on its machine. */
+  async #askWhere(connection: Connection | null): Promise<void> {
+    const told = (await connection?.ask('engines').catch(() => null)) as Engines | null;
+    if (told && connection === this.#shown) {
+      this.#form.offer(wheresOf(told));
     }
   }
+
+  async #up(line: string): Promise<string> {
+    if (!this.#shown) {
+      return '';
+    }
+    try {
+      const { said } = await this.#shown.do('up', { line });
+      showNote(said);
+      this.#more.open = false;
+      return '';
+    } catch (error) {
+      return (error as Error).message;
+    }
+  }
+}
+
+function wheresOf({ engines, profiles }: Engines): Where[] {
+  const plain = { missing: '', options: [], required: [], places: false };
+  return [
+    ...profiles.map(({ name, words }) => ({ ...plain, name, words, title: `${name}: ${words}` })),
+    ...engines.map(one => ({ ...one, title: one.name }))
+  ];
 }

@@ -4,6 +4,7 @@ import { act, allOf } from '../actions.js';
 import { button, type Connection, element, type Mesh, mountMesh, runsText, setText } from '../front.js';
 import { ActorTable } from './actortable.js';
 import { DebuggerChoice } from './debuggerchoice.js';
+import { JobLine } from './jobs.js';
 import { RankList } from './ranklist.js';
 
 /** What the section asks of the page. */
@@ -18,6 +19,7 @@ export class MeshSection {
   readonly #page: Page;
   readonly node = element('section', 'lab-section');
   readonly #hosts = element('div', 'lab-hosts');
+  readonly #job: JobLine;
   readonly #actors = new ActorTable();
   readonly #list: RankList;
   readonly #use = button('use for %%mesh', '', () => {
@@ -47,7 +49,9 @@ export class MeshSection {
     });
     const place = element('div', 'lab-view');
     this.#debugger = new DebuggerChoice(connection, name);
-    this.node.append(place, this.#use, this.#debugger.node, this.#hosts, this.#ranks, this.#actors.node);
+    this.#job = new JobLine(connection, name);
+    const below = [this.#hosts, this.#job.node, this.#ranks, this.#actors.node];
+    this.node.append(place, this.#use, this.#debugger.node, ...below);
     this.#view = mountMesh(place, connection, {
       mesh: name,
       ranks: null,
@@ -79,6 +83,7 @@ export class MeshSection {
     const { hosts } = this.#connection.model;
     this.#hosts.hidden = hosts.length < 2;
     setText(this.#hosts, hosts.length < 2 ? '' : hostsText(this.#connection, mesh));
+    this.#job.update();
     this.#actors.update(mesh);
     this.#tellCurrent();
     if (this.#ranks.open) {

@@ -1,42 +1,76 @@
-/** The form that brings up a mesh. */
+/** The form that brings up a mesh: it writes a line of `%mesh up`, which the kernel reads as a cell's. */
 
-import { element } from '../front.js';
+import { button, copyText, element, setText } from '../front.js';
 import { choiceField, statusLine, textField } from '../ui/elements.js';
+import { type Choice, hasSizes, lineOf, sizesOf, type Where } from './upline.js';
 
-export interface Wish {
-  sizes: Record<string, number>;
-  name: string;
-  device: string;
-}
-
+const HERE: Where = { name: '', title: 'this machine', missing: '', options: [], required: [], places: false };
 const DEVICES = ['auto', 'cpu', 'cuda'].map((one): [string, string] => [one, one]);
+const FIRST = ['partition', 'time']; // shown at once, beside what an engine requires
+
+/** How the options of engines are called, and an example of each. */
+const OPTIONS: Record<string, [label: string, example: string]> = {
+  time: ['Time', '4:00:00'],
+  partition: ['Partition', 'h100'],
+  account: ['Account', ''],
+  qos: ['QOS', ''],
+  python: ['Python', 'python3'],
+  namespace: ['Namespace', 'ml'],
+  image: ['Image', 'registry/image:tag'],
+  address: ['Address', 'HOST:PORT'],
+  spares: ['Spares', '1'],
+  'min-hosts': ['At least', '3']
+};
 
 export class UpForm {
   readonly node = element('form', 'upform');
-  readonly #sizes = textField('Sizes', 'hosts=2 gpus=4');
+  readonly #where = choiceField('Where', []);
+  readonly #places = textField('Names of hosts', 'node1,node2');
+  readonly #hosts = textField('Hosts', '2');
+  readonly #sizes = textField('Sizes', 'gpus=4');
   readonly #name = textField('Name', 'as you like');
   readonly #device = choiceField('Device', DEVICES);
+  readonly #options = new Map<string, HTMLInputElement>();
+  readonly #first = element('div', 'upform-options');
+  readonly #rest = element('div', 'upform-options');
+  readonly #more = element('details', 'upform-more');
+  readonly #line = element('code', 'upform-line');
   readonly #told = statusLine('upform-told');
   readonly #button = element('button', 'button mnb-mod-primary');
+  readonly #rows = new Map<HTMLElement, HTMLElement>();
+  #choices: readonly Where[] = [HERE];
+  #hasOthers = false;
   #isBusy = false;
 
-  /** `up` settles when the mesh is up, or not. */
-  constructor(private readonly up: (wish: Wish) => Promise<void>) {
+  /** `up` settles when the mesh is up or its hosts are asked for, with what went wrong, or "". */
+  constructor(private readonly up: (line: string) => Promise<string>) {
     this.#sizes.value = 'gpus=4';
+    this.#hosts.value = '2';
     this.#button.type = 'submit';
+    this.#more.append(element('summary', 'lab-sub', 'More options'), this.#rest);
+    const copy = button('copy', 'copy this line', () => { void copyText(this.#line.textContent); });
+    const line = element('div', 'upform-lines');
+    line.append(this.#line, copy);
     this.node.append(
-      labelled('Size', this.#sizes),
-      labelled('Device', this.#device),
-      labelled('Name', this.#name),
+      this.#row('Where', this.#where),
+      this.#row('Hosts', this.#places),
+      this.#row('Hosts', this.#hosts),
+      this.#row('Size', this.#sizes),
+      this.#first,
+      this.#row('Device', this.#device),
+      this.#row('Name', this.#name),
+      this.#more,
+      line,
       this.#told,
       this.#button
     );
-    this.#sizes.addEventListener('input', () => { this.#update(); });
+    this.node.addEventListener('input', () => { this.#update(); });
+    this.#where.addEventListener('change', () => { this.#choose(); });
     this.node.addEventListener('submit', event => {
       event.preventDefault();
       void this.#submit();
     });
-    this.#update();
+    this.offer([HERE]);
   }
 
   focus(): void {
@@ -44,79 +78,119 @@ export class UpForm {
     this.#sizes.select();
   }
 
-  get #shape(): Shape | string {
-    return parseSizes(this.#sizes.value);
+  /** Where ranks may be, this machine aside. */
+  offer(choices: readonly Where[]): void {
+    const { value } = this.#where;
+    this.#choices = [HERE, ...choices.filter(one => one !== HERE)];
+    this.#where.replaceChildren(
+      ...this.#choices.map(({ name, title, missing }) => {
+        const option = new Option(missing ? `${title} (${missing})` : title, name);
+        option.disabled = missing !== '';
+        return option;
+      })
+    );
+    this.#where.value = this.#choices.some(({ name }) => name === value) ? value : '';
+    this.#choose();
   }
 
-  #update(): void {
-    const shape = this.#shape;
-    const isWrong = typeof shape === 'string';
-    this.#sizes.setAttribute('aria-invalid', String(isWrong));
-    this.#told.textContent = isWrong ? shape : '';
-    this.#button.disabled = isWrong || this.#isBusy;
+  /** Whether other meshes are up: then this one comes beside them. */
+  tellOthers(hasOthers: boolean): void {
+    if (this.#hasOthers !== hasOthers) {
+      this.#hasOthers = hasOthers;
+      this.#update();
+    }
+  }
+
+  get #chosen(): Where {
+    return this.#choices.find(({ name }) => name === this.#where.value) ?? HERE;
+  }
+
+  get #choice(): Choice {
+    const where = this.#chosen;
+    const options = where.options.map((name): [string, string] => [
+      name,
+      this.#options.get(name)?.value.trim() ?? ''
+    ]);
+    return {
+      where,
+      hosts: (where.places ? this.#places : this.#hosts).value.trim(),
+      sizes: this.#sizes.value,
+      device: this.#device.value,
+      name: this.#name.value.trim(),
+      options,
+      isBeside: this.#hasOthers
+    };
+  }
+
+  /** Show the fields of what was chosen. */
+  #choose(): void {
+    const where = this.#chosen;
+    this.#show(this.#places, where.places);
+    this.#show(this.#hosts, where.name !== '' && !where.places && !where.words);
+    const isFirst = (name: string) => where.required.includes(name) || FIRST.includes(name);
+    this.#first.replaceChildren(...where.options.filter(isFirst).map(name => this.#option(name)));
+    const rest = where.options.filter(name => !isFirst(name));
+    this.#rest.replaceChildren(...rest.map(name => this.#option(name)));
+    this.#more.hidden = rest.length === 0;
+    this.#sizes.placeholder = where.words ? 'as the profile says' : 'gpus=4';
+    if (where.words && hasSizes(where.words)) {
+      this.#sizes.value = '';
+    } else if (!this.#sizes.value) {
+      this.#sizes.value = 'gpus=4';
+    }
+    this.#update();
+  }
+
+  #option(name: string): HTMLElement {
+    const [label, example] = OPTIONS[name] ?? [name, ''];
+    const field = this.#options.get(name) ?? textField(label, example);
+    this.#options.set(name, field);
+    return this.#row(label, field);
+  }
+
+  #row(text: string, control: HTMLElement): HTMLElement {
+    const known = this.#rows.get(control);
+    if (known) {
+      return known;
+    }
+    const node = element('label', 'lab-field');
+    node.append(element('span', '', text), control);
+    this.#rows.set(control, node);
+    return node;
+  }
+
+  #show(control: HTMLElement, isShown: boolean): void {
+    this.#row('', control).hidden = !isShown;
+  }
+
+  #update(told = ''): void {
+    const made = lineOf(this.#choice);
+    const sizes = sizesOf(this.#choice);
+    this.#sizes.setAttribute('aria-invalid', String(typeof sizes === 'string'));
+    setText(this.#line, made.line);
+    setText(this.#told, told || made.wrong);
+    this.#told.classList.toggle('mnb-mod-wrong', told !== '' || made.isWrong);
+    this.#button.disabled = made.wrong !== '' || this.#isBusy;
     const doing = this.#isBusy ? 'Bringing up' : 'Bring up';
-    this.#button.textContent = isWrong ? 'Bring up a mesh' : `${doing} ${ranksText(shape.ranks)}`;
+    this.#button.textContent = `${doing} ${made.what}`;
   }
 
   async #submit(): Promise<void> {
-    const shape = this.#shape;
-    if (typeof shape === 'string' || this.#isBusy) {
+    const { line, wrong } = lineOf(this.#choice);
+    if (wrong || this.#isBusy) {
       return;
     }
     this.#setBusy(true);
+    let told = '';
     try {
-      await this.up({ sizes: shape.sizes, name: this.#name.value.trim(), device: this.#device.value });
+      told = await this.up(line.replace(/^%mesh up /, ''));
     } finally {
-      this.#setBusy(false);
+      this.#setBusy(false, told);
     }
   }
 
-  #setBusy(isBusy: boolean): void {
+  #setBusy(isBusy: boolean, told = ''): void {
     this.#isBusy = isBusy;
-    this.#update();
+    this.#update(told);
   }
-}
-
-function labelled(text: string, control: HTMLElement): HTMLElement {
-  const node = element('label', 'lab-field');
-  node.append(element('span', '', text), control);
-  return node;
-}
-
-export interface Shape {
-  sizes: Record<string, number>;
-  ranks: number;
-}
-
-const AXIS = /^([A-Za-z_]\w*)\s*=\s*(\d{1,7})$/;
-const MOST_RANKS = 100_000;
-
-/** What the text means, or a sentence of what is wrong with it. */
-export function parseSizes(text: string): Shape | string {
-  const words = text.trim().replace(/\s*=\s*/g, '=').split(/[\s,x×]+(?=\S)/).filter(Boolean);
-  if (words.length === 0) {
-    return 'Say how many: gpus=4, or hosts=2 gpus=4';
-  }
-  const sizes: Record<string, number> = {};
-  for (const word of words) {
-    const found = AXIS.exec(/^\d+$/.test(word) && words.length === 1 ? `gpus=${word}` : word);
-    if (!found) {
-      return `"${word}" is no axis and size; write it like gpus=4`;
-    }
-    const [, name, size] = found;
-    if (Object.hasOwn(sizes, name)) {
-      return `"${name}" is there twice`;
-    }
-    if (Number(size) < 1) {
-      return `${name} is at least 1`;
-    }
-    sizes[name] = Number(size);
-  }
-  const ranks = Object.values(sizes).reduce((a, b) => a * b, 1);
-  return ranks > MOST_RANKS ? `${ranks} ranks are more than ${MOST_RANKS}` : { sizes, ranks };
-}
-
-/** "1 rank", "8 ranks". */
-export function ranksText(count: number): string {
-  return count === 1 ? '1 rank' : `${count} ranks`;
 }

@@ -7,6 +7,7 @@ options of ssh and sbatch can run commands, and a folder that came from elsewher
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +33,15 @@ def names() -> list[str]:
         return list(_read())
     except ProfileError:
         return []
+
+
+def usable() -> dict[str, list[str]]:
+    """Return the profiles that make sense, each as `words_of` does."""
+    found = {}
+    for name in names():
+        with contextlib.suppress(ProfileError):
+            found[name] = words_of(name)
+    return found
 
 
 def words_of(name: str) -> list[str]:

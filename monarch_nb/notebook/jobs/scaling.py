@@ -15,8 +15,8 @@ from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.errors import MeshError
 from monarch_nb.notebook.display.units import are, count, duration, mesh_text
 from monarch_nb.notebook.errors import CellInterrupted, MagicError
-from monarch_nb.notebook.jobs.live_line import LiveLine
-from monarch_nb.notebook.jobs.running import RunningJobs
+from monarch_nb.notebook.jobs.running import Cancelled, RunningJobs
+from monarch_nb.notebook.jobs.steps import Steps
 from monarch_nb.notebook.meshes import Meshes
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Scaling:
     meshes: Meshes
     jobs: RunningJobs
 
-    def scale(self, mesh: ProcMesh, hosts: int, places: Sequence[str], line: LiveLine) -> str:
+    def scale(self, mesh: ProcMesh, hosts: int, places: Sequence[str], steps: Steps) -> str:
         """Have a mesh on so many hosts of its job; `places` names new ones. Returns the line that
         says so; raises `MagicError` where it cannot be."""
         name, before = mesh.name, mesh.sizes.get(HOSTS, 1)
@@ -45,16 +45,16 @@ class Scaling:
             raise MagicError(f"{rank_words(lost)} of {name} {are(lost)} lost. Type: %mesh heal")
         if hosts < before:
             return self._fewer(job, mesh, hosts)
-        with self._undone(job, name, before, line):
-            return self._more(job, mesh, hosts, places, line)
+        with self._undone(job, name, before, steps):
+            return self._more(job, mesh, hosts, places, steps)
 
     def _more(
-        self, job: JobTrait, mesh: ProcMesh, hosts: int, places: Sequence[str], line: LiveLine
+        self, job: JobTrait, mesh: ProcMesh, hosts: int, places: Sequence[str], steps: Steps
     ) -> str:
         name, began = mesh.name, time.monotonic()
         job.scale(name, hosts, places)
-        self.jobs.follow(job, line.follow)
-        line.step("ranks", "starting ranks")
+        self.jobs.follow(name, steps)
+        steps.add("ranks", "starting ranks")
         larger = self.control.resized(job, mesh, hosts)
         try:
             larger.initialized.get()
@@ -62,7 +62,7 @@ class Scaling:
             self._keep(self.control.resized(job, larger, mesh.sizes[HOSTS]))
             raise
         took = duration(time.monotonic() - began)
-        line.step("ranks", f"ranks up in {took}")
+        steps.add("ranks", f"ranks up in {took}")
         self._keep(larger)
         kept = _KEEP.format(rank_words(list(range(len(mesh)))))
         return f"{name} has {count(hosts, 'host')} now: {mesh_text(larger)}. {kept}"
@@ -88,18 +88,24 @@ class Scaling:
         self.meshes.keep(mesh.name, mesh, asked)
 
     @contextlib.contextmanager
-    def _undone(self, job: JobTrait, name: str, before: int, line: LiveLine) -> Iterator[None]:
+    def _undone(self, job: JobTrait, name: str, before: int, steps: Steps) -> Iterator[None]:
         # whatever ends it early, new hosts are given back
         try:
             yield
         except KeyboardInterrupt:
-            line.step("over", "cancelled")
+            steps.add("over", "cancelled")
             self._give_back(job, name, before)
             raise CellInterrupted(f"{name} was not scaled: it is as it was") from None
+        except Cancelled:
+            steps.add("over", "cancelled")
+            self._give_back(job, name, before)
+            raise Cancelled(f"{name} was not scaled: it is as it was") from None
         except (MeshError, RuntimeError, ValueError) as error:
-            line.step("over", "failed")
+            steps.add("over", "failed")
             self._give_back(job, name, before)
             raise MagicError(f"{name} was not scaled: {error}") from None
+        finally:
+            self.jobs.come(name)
 
     def _give_back(self, job: JobTrait, name: str, before: int) -> None:
         with contextlib.suppress(MeshError, RuntimeError):  # what was told already

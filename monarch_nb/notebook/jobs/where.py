@@ -16,8 +16,10 @@ from monarch_nb.control.engines import ENGINES, Engine, Wanted
 from monarch_nb.control.jobs import profiles
 from monarch_nb.notebook import options
 from monarch_nb.notebook.errors import MagicError
-from monarch_nb.notebook.lifecycle import MAX_RANKS
+from monarch_nb.notebook.meshes import Asked
 from monarch_nb.notebook.options import Parser
+
+MAX_RANKS: Final = 4_096  # on one machine; a slip of the finger must not fill its memory
 
 _OF_ENGINES: Final = tuple(
     dict.fromkeys(option for engine in ENGINES.values() for option in engine.options)
@@ -70,6 +72,22 @@ class WhereParser(Parser):
                 raise MagicError(f"{where} has the unknown option {option[2:]}{hint}")
         has_ranks = bool(getattr(chosen, "axes", None))
         return [each for each in words if not (has_ranks and each.startswith("--gpus="))]
+
+
+UP: Final = WhereParser("%mesh up", "%mesh up --gpus 4")
+UP.add_argument("--name", type=options.new_name)
+UP.add_argument("axes", nargs="*", type=options.axis, metavar="axis=size")
+_THERE: Final = UP.add_mutually_exclusive_group()
+for _choice in ("replace", "new"):
+    _THERE.add_argument(f"--{_choice}", dest="there", action="store_const", const=_choice)
+UP.set_defaults(there="keep")
+
+
+def asked(chosen: argparse.Namespace) -> Asked:
+    """Return what `%mesh up` asks for, by the options that `UP` has read. Raises `MagicError`."""
+    axes = sizes(UP, chosen.axes, chosen.gpus)
+    hosts, per_host = wanted(UP, chosen, axes)
+    return Asked(tuple(per_host.items()), chosen.device, hosts)
 
 
 def sizes(parser: Parser, given: Iterable[tuple[str, int]], gpus: int | None) -> dict[str, int]:

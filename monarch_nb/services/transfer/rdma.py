@@ -91,7 +91,8 @@ class RDMABuffer:
         self._remote = Remote(place, memory.size, memory.writable, owner, device.share(memory))
 
     def read_into(self, dst: object, *, timeout: float = 60) -> Future[None]:
-        """Copy the whole buffer into `dst`, of its size or larger. `timeout` in seconds.
+        """Copy the whole buffer into `dst`, of its size or larger. `timeout` in seconds. Where it
+        fails on the way, a part of `dst` may be written.
 
         Raises:
             ValueError: at the call, if `dst` is smaller, read-only, or not 1-D and contiguous.

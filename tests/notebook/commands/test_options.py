@@ -9,13 +9,14 @@ from monarch_nb.notebook import commands, options
 from monarch_nb.notebook.commands import starting
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.extension import MeshMagics
+from monarch_nb.notebook.jobs import where
 
 
 def complaint(line: str) -> str:
     with pytest.raises(MagicError) as caught:
         command, chosen = commands.parse_line(line)
         if command is starting.UP:
-            starting.asked(chosen)
+            where.asked(chosen)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -30,7 +31,7 @@ def complaint(line: str) -> str:
 def test_up_takes_axes_in_order(line, sizes):
     command, chosen = commands.parse_line(line)
     assert command is starting.UP
-    assert starting.asked(chosen).sizes == tuple(sizes.items())
+    assert where.asked(chosen).sizes == tuple(sizes.items())
 
 
 def test_an_empty_line_is_status():

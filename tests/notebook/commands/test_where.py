@@ -9,8 +9,8 @@ from monarch_nb.control import engines
 from monarch_nb.control.engines import ENGINES, Wanted
 from monarch_nb.job import ProcessJob, SSHJob
 from monarch_nb.notebook import commands
-from monarch_nb.notebook.commands import starting
 from monarch_nb.notebook.errors import MagicError
+from monarch_nb.notebook.jobs import where
 
 H100 = """
 [h100x4]
@@ -33,7 +33,7 @@ def profiles(tmp_path, monkeypatch):
 
 
 def asked(line):
-    return starting.asked(commands.parse_line(f"up {line}")[1])
+    return where.asked(commands.parse_line(f"up {line}")[1])
 
 
 def refused(line):

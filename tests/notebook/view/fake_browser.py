@@ -54,7 +54,9 @@ class Browser:
             self.meshes = {}
         self.n = message["n"]
         self.seconds = message.get("seconds", self.seconds)
-        self.top |= {key: message[key] for key in ("hosts", "cell", "current") if key in message}
+        self.top |= {
+            key: message[key] for key in ("hosts", "cell", "current", "jobs") if key in message
+        }
         for name, part in message.get("meshes", {}).items():
             if part is None:
                 self.meshes.pop(name, None)  # it may have come and gone since

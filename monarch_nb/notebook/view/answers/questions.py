@@ -6,9 +6,12 @@ a mesh or a rank that is gone raises `ValueError` with a sentence.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from monarch_nb.control.engines import ENGINES
+from monarch_nb.control.jobs import profiles
 from monarch_nb.core.errors.folding import fold_outputs, rank_list
 from monarch_nb.core.hangs.stack_tree import tree
 from monarch_nb.notebook.view.answers.pending_requests import Work
@@ -204,6 +207,30 @@ def _debugger(context: Context, _: Args) -> Json:
     return {"whom": choice.whom, "mesh": choice.mesh, "ranks": rank_list(choice.ranks)}
 
 
+def _engines(_: Context, __: Args) -> Json:
+    # Where `%mesh up --on` can have ranks
+    return {
+        "engines": [
+            {
+                "name": name,
+                "missing": plain(engine.missing()),
+                "options": list(engine.options),
+                "required": list(engine.required),
+                "places": engine.has_places,
+            }
+            for name, engine in ENGINES.items()
+        ],
+        "profiles": [
+            {"name": plain(name, MAX_WHAT), "words": plain(_joined(words))}
+            for name, words in profiles.usable().items()
+        ],
+    }
+
+
+def _joined(words: list[str]) -> str:
+    return shlex.join(words[:-1] if words[-1] == "--" else words)
+
+
 _SLOW: Final = f"nothing was found within {5 * ANSWER_S:g} s; ask for less"
 
 QUESTIONS: Final = {
@@ -215,4 +242,5 @@ QUESTIONS: Final = {
     "cell": Question(_cell, ANSWER_S, _SLOW),
     "outputs": Question(_outputs, 5 * ANSWER_S, _SLOW),
     "debugger": Question(_debugger, ANSWER_S, _SLOW),
+    "engines": Question(_engines, 5 * ANSWER_S, _SLOW),
 }

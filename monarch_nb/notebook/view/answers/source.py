@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from monarch_nb.core.curves import Curve
     from monarch_nb.notebook.cells.registry import CellRegistry
     from monarch_nb.notebook.debug.target import Debugging
+    from monarch_nb.notebook.jobs.running import RunningJobs
     from monarch_nb.notebook.meshes import Meshes
 
 COUNT_S: Final = 1.0
@@ -56,12 +57,14 @@ class Source:
         meshes: Meshes,
         cells: CellRegistry,
         debugging: Debugging,
+        jobs: RunningJobs,
     ) -> None:
         self._shell = shell
         self._control = control
         self._meshes = meshes
         self._cells = cells
         self._debugging = debugging
+        self._jobs = jobs
         self._watch: Watch | None = None
         self._watched: tuple[Client, float] | None = None
         self._counting: threading.Thread | None = None
@@ -83,7 +86,7 @@ class Source:
         self._watch_at(client, period_s, on_news)
         cell = self._cells.at_work()
         if client is None:
-            return FeedInputs(cell=cell)
+            return FeedInputs(cell=cell, jobs=self._jobs.seen())
         snapshot = client.status.snapshot()
         names = [mesh.name for mesh in snapshot.meshes]
         if "actors" in parts:
@@ -98,6 +101,7 @@ class Source:
             {name: client.metrics.curves(name) for name in names if "curves" in parts},
             self._counts,
             self._meshes.current_name(),
+            self._jobs.seen(),
         )
 
     def rest(self) -> None:

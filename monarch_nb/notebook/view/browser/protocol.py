@@ -8,10 +8,8 @@ knows no mesh.
 
 from __future__ import annotations
 
-import builtins
 import functools
 import json
-import keyword
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -64,8 +62,8 @@ class Args(TypedDict, total=False):
     since: int
     session: int
     line: str
-    sizes: dict[str, int]
-    device: str
+    hosts: int
+    job: int
     failed: bool
     whom: str
 
@@ -167,7 +165,7 @@ def _checked(what: str, grammar: _Grammar, message: Mapping[str, object]) -> dic
     found = {}
     for name, value in given.items():
         try:
-            found[name] = _converted(what, name, value)
+            found[name] = _converted(name, value)
         except _Wrong as wrong:
             raise _Wrong(f"{what}: {name} {wrong}") from None
     return found
@@ -282,15 +280,11 @@ def _shown(value: object) -> str:
 # ------------------------------------------------------------ what the schema cannot say
 
 
-def _converted(what: str, name: str, value: Any) -> object:
+def _converted(name: str, value: Any) -> object:
     if name == "ranks" and value is not None:
         return _ranks(value)
-    if name == "sizes":
-        return {_axis(label): int(size) for label, size in value.items()}
     if name == "pattern":
         return _pattern(value)
-    if (what, name) == ("up", "name"):
-        return _new_name(value)
     return int(value) if isinstance(value, float) else value  # for JSON, 2.0 is a whole number
 
 
@@ -303,18 +297,6 @@ def _ranks(value: str) -> tuple[int, ...]:
             raise _Wrong(f"must be ranks such as '0-3,7', not {_shown(value)}")
         found.update(range(first, last + 1))
     return tuple(sorted(found))
-
-
-def _axis(label: str) -> str:
-    if not label.isidentifier() or len(label) > 200:
-        raise _Wrong(f"must have axes with names like gpus, not {_shown(label)}")
-    return label
-
-
-def _new_name(name: str) -> str:
-    if name and (not name.isidentifier() or keyword.iskeyword(name) or hasattr(builtins, name)):
-        raise _Wrong(f"must be a word like mesh0 that is not Python's own, not {_shown(name)}")
-    return name
 
 
 def _pattern(written: str) -> str:

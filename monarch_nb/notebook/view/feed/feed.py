@@ -41,7 +41,7 @@ class Feed:
         self._gone: dict[str, int] = {}
         self._floor = 0  # deltas from before this update could miss something
         self._inputs = FeedInputs()
-        self._hosts_n = self._cell_n = self._current_n = 1
+        self._hosts_n = self._cell_n = self._current_n = self._jobs_n = 1
         self._ended: deque[int] = deque(maxlen=SECONDS)  # the update of each second that ended
         self._deltas: dict[tuple[int, View], Json] = {}
 
@@ -90,6 +90,7 @@ class Feed:
             },
             "cell": self._cell(),
             "current": self._current(),
+            "jobs": self._jobs(),
         }
 
     def delta(self, base: int, view: View) -> Json | None:
@@ -113,6 +114,8 @@ class Feed:
             self._cell_n, changed = n, True
         if inputs.current != before.current:
             self._current_n, changed = n, True
+        if inputs.jobs != before.jobs:
+            self._jobs_n, changed = n, True
         return changed
 
     def _update_mesh(
@@ -167,6 +170,8 @@ class Feed:
             news["cell"] = self._cell()
         if self._current_n > base:
             news["current"] = self._current()
+        if self._jobs_n > base:
+            news["jobs"] = self._jobs()
         ended = self._ended_since(base)
         if meshes := self._news_of_meshes(base, view, ended):
             news["meshes"] = meshes
@@ -201,6 +206,22 @@ class Feed:
         if cell is None:
             return None
         return {"number": cell.number, "id": cell.id, "since": max(self.clock(cell.since), 1)}
+
+    def _jobs(self) -> list[Json]:
+        return [
+            {
+                "job": job.number,
+                "mesh": plain(job.mesh, MAX_WHAT),
+                "engine": plain(job.engine, MAX_WHAT),
+                "id": plain(job.id, MAX_WHAT),
+                "said": plain(job.said),
+                "state": job.state,
+                "hosts": job.hosts,
+                "enough": job.enough,
+                "ends": None if job.ends_at is None else round(job.ends_at * 1000),
+            }
+            for job in self._inputs.jobs
+        ]
 
     def _current(self) -> str | None:
         return self._inputs.current and plain(self._inputs.current, MAX_WHAT)

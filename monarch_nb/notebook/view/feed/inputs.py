@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.status.snapshots import HostStatus, MeshStatus, Snapshot
     from monarch_nb.control.status.timeline import Timeline
     from monarch_nb.core.curves import Curve
+    from monarch_nb.notebook.jobs.running import JobSeen
 
 
 class CellAtWork(NamedTuple):
@@ -43,6 +44,7 @@ class FeedInputs:
     curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
     actors: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     current: str | None = None
+    jobs: Sequence[JobSeen] = ()
 
 
 class View(NamedTuple):

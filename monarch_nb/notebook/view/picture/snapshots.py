@@ -124,6 +124,7 @@ class MeshSnapshot:
             "seconds": 0,
             "cell": None,
             "current": None,
+            "jobs": [],
         }
 
 

@@ -23,8 +23,7 @@ from tests.notebook.view.fake_browser import check, schema_of
 HELLO = {"type": "hello", "from": "a", "period_ms": 100, "parts": ["strips"], "mesh": None}
 FOLLOW = {"type": "follow", "from": "a", "mesh": "m", "ranks": "0-2", "on": True, "after": 7}
 RANK = {"type": "ask", "from": "a", "id": 3, "what": "rank", "mesh": "m", "rank": 2}
-UP = {"type": "do", "from": "a", "id": 4, "what": "up", "sizes": {"hosts": 2, "gpus": 4},
-      "name": "", "device": "cpu"}  # fmt: skip
+SCALE = {"type": "do", "from": "a", "id": 4, "what": "scale", "mesh": "m", "hosts": 3}
 LOGS = {"type": "ask", "from": "a", "id": 5, "what": "logs", "mesh": "m", "ranks": None,
         "count": 50, "pattern": "loss=[0-9]+", "level": "error", "before": None}  # fmt: skip
 
@@ -41,7 +40,7 @@ def v1(message, **changes):
         ({"type": "bye", "from": "a"}, Bye("a")),
         (FOLLOW, Follow("a", "m", (0, 1, 2), True, 7)),
         (RANK, Ask("a", 3, "rank", {"mesh": "m", "rank": 2})),
-        (UP, Do("a", 4, "up", {"sizes": {"hosts": 2, "gpus": 4}, "name": "", "device": "cpu"})),
+        (SCALE, Do("a", 4, "scale", {"mesh": "m", "hosts": 3})),
         (LOGS, Ask("a", 5, "logs", {"mesh": "m", "ranks": None, "count": 50,
                                     "pattern": "loss=[0-9]+", "level": "error", "before": None})),
     ],
@@ -75,7 +74,7 @@ def test_messages_are_read(message, read):
         (v1(HELLO, parts="strips"), ("hello: parts must be a list of some of strips, curves,"
                                     " failures, actors, not 'strips'")),
         (v1(RANK, what="fly"), ("ask: what must be one of rank, failure, stacks, logs, curve, cell,"
-                               " outputs, words, debugger, not 'fly'")),
+                               " outputs, words, debugger, engines, not 'fly'")),
         (v1(RANK, rank=True), "rank: rank must be a whole number from 0 to 100000, not true"),
         (v1(RANK, rank=-1), "rank: rank must be a whole number from 0 to 100000, not that number"),
         (v1(RANK, rank=10**5000),
@@ -84,12 +83,9 @@ def test_messages_are_read(message, read):
          "follow: ranks must be ranks such as '0-3,7', not '0-999999999'"),
         (v1(FOLLOW, ranks="3-1"), "follow: ranks must be ranks such as '0-3,7', not '3-1'"),
         (v1(FOLLOW, on=1), "follow: on must be true or false, not that number"),
-        (v1(UP, sizes={}), ("up: sizes must be axes with their sizes, such as gpus: 4, not that"
-                           " object")),
-        (v1(UP, sizes={"a b": 1}), "up: sizes must have axes with names like gpus, not 'a b'"),
-        (v1(UP, name="print"),
-         "up: name must be a word like mesh0 that is not Python's own, not 'print'"),
-        (v1(UP, device="tpu"), "up: device must be one of auto, cpu, cuda, not 'tpu'"),
+        (v1(SCALE, hosts=0), ("scale: hosts must be a whole number from 1 to 100000, not that"
+                             " number")),
+        (v1(SCALE, what="up"), "up: line must be a text of 10000 characters at most, not null"),
         (v1(LOGS, count=5001), ("logs: count must be a whole number from 1 to 5000, not that"
                                " number")),
         (v1(LOGS, level="info"), "logs: level must be one of '', warning, error, not 'info'"),
@@ -138,7 +134,7 @@ _VALUE = _JSON | _WORDS | st.just(1) | st.sampled_from(["0-3,7", "0-3,", "1-", "
 _MESSAGES = st.dictionaries(_FIELD, _VALUE) | _JSON
 _ALMOST = st.builds(
     lambda message, changes: {**v1(message), **changes},
-    st.sampled_from([HELLO, FOLLOW, RANK, UP, LOGS]),
+    st.sampled_from([HELLO, FOLLOW, RANK, SCALE, LOGS]),
     st.dictionaries(_FIELD, _VALUE, max_size=2),
 )
 
@@ -154,7 +150,7 @@ def test_any_json_is_a_message_or_a_sentence(value):
         check(value, "to_kernel")
 
 
-@pytest.mark.parametrize("message", [HELLO, FOLLOW, RANK, UP, LOGS])
+@pytest.mark.parametrize("message", [HELLO, FOLLOW, RANK, SCALE, LOGS])
 def test_the_schema_takes_what_browsers_send(message):
     check(v1(message), "to_kernel")
 
@@ -166,7 +162,7 @@ def test_every_question_and_action_of_the_schema_is_answered():
 
 
 def test_a_message_is_read_in_less_than_a_millisecond():
-    messages = [v1(message) for message in (HELLO, FOLLOW, RANK, UP, LOGS)] * 100
+    messages = [v1(message) for message in (HELLO, FOLLOW, RANK, SCALE, LOGS)] * 100
     parse_all = [parse(message) for message in messages[:5]]  # the checks are made now
     began = time.thread_time()
     assert [parse(message) for message in messages] == parse_all * 100

@@ -21,7 +21,7 @@ export function stateOf(model, mesh) {
     curves: Object.fromEntries([...mesh.curves].map(([name, points]) => [name, { from: 0, points }]))
   };
   return {
-    ...{ v: 1, type: 'state', to: '', n: 0, cell: null, current: null },
+    ...{ v: 1, type: 'state', to: '', n: 0, cell: null, current: null, jobs: [] },
     at: Math.round(model.clock),
     seconds: mesh.strips.seconds,
     hosts: model.hosts,

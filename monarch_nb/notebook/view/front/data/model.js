@@ -226,6 +226,8 @@ export class Model {
     this.cell = null;
     /** The mesh that `%%mesh` means. @type {string | null} */
     this.current = null;
+    /** @type {import("./protocol.js").Job[]} */
+    this.jobs = [];
     /** The number of the last update; -1 before the first. */
     this.n = -1;
     this.seconds = 0;
@@ -264,6 +266,7 @@ export class Model {
     if (message.hosts) this.hosts = message.hosts;
     if (message.cell !== undefined) this.cell = message.cell;
     if (message.current !== undefined) this.current = message.current;
+    if (message.jobs) this.jobs = message.jobs;
     const all = message.type === 'state';
     /** @type {Change} */
     const change = {

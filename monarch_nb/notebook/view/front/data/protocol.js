@@ -4,6 +4,7 @@
 /**
  * @typedef {{name: string, ended: string | null}} Host
  * @typedef {{number: number, id: string | null, since: number}} Cell the notebook cell that runs
+ * @typedef {{job: number, mesh: string, engine: string, id: string, said: string, state: "coming" | "up" | "scaling" | "failed", hosts: number, enough: number, ends: number | null}} Job hosts that an engine was asked for; `ends`: milliseconds since 1970
  * @typedef {[ranks: string, state: string, what: string, detail: string, since: number | number[]]} RankRow
  * @typedef {{id: number | string, ranks: string, headline: string, where: string, what: string, at: number, count: number}} Failure
  * @typedef {[step: number, mean: number | null, low: number | null, high: number | null, count: number]} CurvePoint
@@ -28,8 +29,8 @@
  */
 /**
  * @typedef {[seq: number, mesh: string, rank: number, stream: string, level: string, text: string, at: number]} LogLine `at`: milliseconds since 1970
- * @typedef {{v: 1, type: "state", to: string, n: number, at: number, seconds: number, hosts: Host[], meshes: Record<string, MeshPart>, cell: Cell | null, current?: string | null}} StateMessage
- * @typedef {{v: 1, type: "delta", base: number, n: number, at: number, seconds?: number, hosts?: Host[], meshes?: Record<string, MeshPart | null>, cell?: Cell | null, current?: string | null}} DeltaMessage
+ * @typedef {{v: 1, type: "state", to: string, n: number, at: number, seconds: number, hosts: Host[], meshes: Record<string, MeshPart>, cell: Cell | null, current?: string | null, jobs?: Job[]}} StateMessage
+ * @typedef {{v: 1, type: "delta", base: number, n: number, at: number, seconds?: number, hosts?: Host[], meshes?: Record<string, MeshPart | null>, cell?: Cell | null, current?: string | null, jobs?: Job[]}} DeltaMessage
  * @typedef {{v: 1, type: "answer", to: string, id: number, ok: boolean, value?: any, error?: string}} AnswerMessage
  * @typedef {{v: 1, type: "error", to: string, error: string}} ErrorMessage
  * @typedef {{v: 1, type: "log", lines: LogLine[], skipped: number}} LogMessage
@@ -68,6 +69,7 @@ const SHAPES = {
     isFinite(m.at) &&
     isCount(m.seconds) &&
     Array.isArray(m.hosts) &&
+    isList(m.jobs, isRecord) &&
     isRecord(m.meshes) &&
     Object.values(m.meshes).every(mesh => isRecord(mesh) && isShape(mesh) && isMeshPart(mesh)),
   delta: m =>
@@ -75,6 +77,7 @@ const SHAPES = {
     isCount(m.n) &&
     isFinite(m.at) &&
     (m.hosts === undefined || Array.isArray(m.hosts)) &&
+    isList(m.jobs, isRecord) &&
     Object.values(m.meshes ?? {}).every(
       mesh => mesh === null || (isRecord(mesh) && isMeshPart(mesh))
     ),
