@@ -126,7 +126,7 @@ def test_ctrl_c_ends_the_command_and_a_killed_holder_leaves_nothing(folder):
     )
     with running.stdout as out:
         assert "there" in out.readline()
-        assert sleeping(pid)
+        eventually(lambda: sleeping(pid), 20, "the shell, which says so before, is `sleep`")
         running.send_signal(signal.SIGINT)
         assert running.wait(20) == 130
     eventually(lambda: not sleeping(pid), 20)
