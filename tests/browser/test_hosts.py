@@ -44,7 +44,7 @@ def test_the_panel_has_a_form_for_hosts_and_buttons_for_more_and_fewer(notebook:
     coming.wait_for(state="detached")
     panel.get_by_text("processes, 2 hosts").wait_for()
     lab.pictures("hosts-up")
-    assert notebook.run("%%mesh\nkept = rank").status == "ok"
+    notebook.run("%%mesh\nkept = rank").finish()
 
     hosts = panel.get_by_label("Hosts of this mesh")
     assert hosts.input_value() == "2"
@@ -71,6 +71,7 @@ def test_the_panel_says_why_hosts_did_not_come(notebook: Notebook) -> None:
     panel.get_by_label("Where").select_option("ssh")
     panel.get_by_text("Name the hosts: node1,node2").wait_for()
     panel.get_by_label("Names of hosts").fill("nowhere.invalid")
+    panel.get_by_label("Sizes").fill("gpus=4")
     panel.get_by_role("button", name="Bring up 4 ranks on 1 host").click()
     failed = panel.get_by_role("group", name="No hosts")
     failed.get_by_text("mesh0 was not started: nowhere.invalid").wait_for()

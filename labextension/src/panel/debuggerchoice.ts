@@ -20,7 +20,7 @@ export class DebuggerChoice {
     private readonly connection: Connection,
     private readonly mesh: string
   ) {
-    this.node.title = 'DebuggerChoice the bug button of the notebook debugs';
+    this.node.title = 'whom the bug button of the notebook debugs';
     this.node.addEventListener('change', () => { void this.#choose(); });
     this.node.addEventListener('focus', () => { void this.ask(); });
     this.#draw();

@@ -39,6 +39,7 @@ export class UpForm {
   readonly #button = element('button', 'button mnb-mod-primary');
   readonly #rows = new Map<HTMLElement, HTMLElement>();
   #choices: readonly Where[] = [HERE];
+  #wanted = ''; // what was chosen last, also while a new connection has not told its engines
   #hasOthers = false;
   #isBusy = false;
 
@@ -65,7 +66,10 @@ export class UpForm {
       this.#button
     );
     this.node.addEventListener('input', () => { this.#update(); });
-    this.#where.addEventListener('change', () => { this.#choose(); });
+    this.#where.addEventListener('change', () => {
+      this.#wanted = this.#where.value;
+      this.#choose();
+    });
     this.node.addEventListener('submit', event => {
       event.preventDefault();
       void this.#submit();
@@ -80,7 +84,6 @@ export class UpForm {
 
   /** Where ranks may be, this machine aside. */
   offer(choices: readonly Where[]): void {
-    const { value } = this.#where;
     this.#choices = [HERE, ...choices.filter(one => one !== HERE)];
     this.#where.replaceChildren(
       ...this.#choices.map(({ name, title, missing }) => {
@@ -89,7 +92,8 @@ export class UpForm {
         return option;
       })
     );
-    this.#where.value = this.#choices.some(({ name }) => name === value) ? value : '';
+    const isThere = this.#choices.some(({ name }) => name === this.#wanted);
+    this.#where.value = isThere ? this.#wanted : '';
     this.#choose();
   }
 
