@@ -64,8 +64,8 @@ def test_the_panel_has_a_form_for_hosts_and_buttons_for_more_and_fewer(notebook:
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh here")
-def test_the_panel_says_why_hosts_did_not_come(notebook: Notebook) -> None:
-    lab = MeshPage(notebook)
+def test_the_panel_says_why_hosts_did_not_come(new_notebook: Notebook) -> None:
+    lab = MeshPage(new_notebook)
     lab.open()
     panel = lab.panel
     panel.get_by_label("Where").select_option("ssh")
@@ -76,7 +76,7 @@ def test_the_panel_says_why_hosts_did_not_come(notebook: Notebook) -> None:
     failed = panel.get_by_role("group", name="No hosts")
     failed.get_by_text("mesh0 was not started: nowhere.invalid").wait_for()
     lab.pictures("hosts-failed")
-    notebook.page.reload()
+    lab.page.reload()
     failed.wait_for()
     failed.get_by_role("button", name="dismiss").click()
     failed.wait_for(state="detached")

@@ -202,8 +202,9 @@ def test_without_a_mouse(notebook: Notebook) -> None:
     tools, keys = Tools(notebook), notebook.page.keyboard
     tools.open()
     tools.panel.get_by_label("Sizes").wait_for()
-    keys.press("Tab")
-    tools.panel.locator("[aria-label='Sizes']:focus").wait_for()
+    for label in ("Where", "Sizes"):
+        keys.press("Tab")
+        tools.panel.locator(f"[aria-label='{label}']:focus").wait_for()
     keys.press("Control+a")
     keys.insert_text("hosts=2 gpus=2")
     keys.press("Enter")

@@ -1,53 +1,20 @@
-/** The side panel: the meshes of the current notebook's kernel, or how to begin. */
+/** The side panel. Many pages never show it, so what is in it is loaded when it is shown first. */
 
 import { Widget } from '@lumino/widgets';
 
-import { showError, showNote } from '../actions.js';
-import { button, type Connection, element, setText } from '../front.js';
+import { showError } from '../actions.js';
 import type { Current } from '../kernel/current.js';
 import { meshIcon } from '../ui/icons.js';
-import { JobRows } from './jobs.js';
-import { MeshSection, type Page } from './section.js';
-import { UpForm } from './upform.js';
-import type { Where } from './upline.js';
-
-export const PANEL_ID = 'monarch-nb-panel';
-
-const NO_NOTEBOOK = 'Open a notebook to see its mesh.';
-const NO_MESH =
-  "This notebook's kernel has no mesh. Choose the Monarch kernel, or run %load_ext monarch_nb.";
-const LOAD = '%load_ext monarch_nb';
-const BEGIN = 'No mesh is up yet. A mesh is a set of processes, one for each GPU or each share of the work.';
-
-interface Engines {
-  engines: Omit<Where, 'title' | 'words'>[];
-  profiles: { name: string; words: string }[];
-}
+import type { Meshes } from './meshes.js';
+import type { Page } from './section.js';
 
 export class MeshPanel extends Widget {
-  readonly #current: Current;
-  readonly #page: Page;
-  readonly #note = element('div', 'lab-note');
-  readonly #load = button('Load monarch_nb here', `Run ${LOAD} in this kernel`, () => {
-    void this.#loadExtension();
-  });
-  readonly #sections = element('div', 'lab-sections');
-  readonly #more = element('details', 'lab-more');
-  readonly #form = new UpForm(line => this.#up(line));
-  readonly #jobs = new JobRows();
-  readonly #byName = new Map<string, MeshSection>();
-  #shown: Connection | null = null;
-  #undo: (() => void)[] = [];
-  #isDue = false;
+  readonly #load: () => Promise<Meshes>;
+  #meshes: Promise<Meshes> | null = null;
 
-  constructor(
-    current: Current,
-    page: Page
-  ) {
+  constructor(current: Current, page: Page) {
     super();
-    this.#current = current;
-    this.#page = page;
-    this.id = PANEL_ID;
+    this.id = 'monarch-nb-panel';
     this.addClass('mnb-palette');
     this.addClass('mnb-lab-panel');
     this.title.icon = meshIcon;
@@ -55,18 +22,15 @@ export class MeshPanel extends Widget {
     this.node.tabIndex = -1;
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'Mesh');
-    this.#note.setAttribute('role', 'status');
-    this.#more.append(element('summary', 'lab-sub', 'Bring up another mesh'));
-    this.#load.classList.add('mnb-lab-load');
-    this.#load.hidden = true;
-    this.node.append(this.#note, this.#load, this.#jobs.node, this.#sections, this.#more);
-    current.changed.add(() => { this.#refresh(); });
+    this.#load = async () => {
+      const { Meshes } = await import(/* webpackChunkName: 'later-panel' */ './meshes.js');
+      return new Meshes(this.node, current, page, () => this.isVisible);
+    };
   }
 
   /** Show the form, and let the user type; once the kernel has told its meshes. */
   askForMesh(): void {
-    this.#more.open = true;
-    this.#form.focus();
+    this.#whenLoaded(meshes => { meshes.askForMesh(); });
   }
 
   /** The next Tab goes to its first button. */
@@ -75,173 +39,25 @@ export class MeshPanel extends Widget {
   }
 
   protected override onAfterShow(): void {
-    this.#refresh();
+    this.#show();
   }
 
   protected override onAfterAttach(): void {
-    this.#refresh();
+    this.#show();
   }
 
-  /** Take the news of the current connection, and of no other. */
-  #refresh(): void {
-    const { connection } = this.#current;
-    if (connection !== this.#shown) {
-      this.#leave();
-      this.#shown = connection;
-      const later = () => {
-        this.#later();
-      };
-      this.#undo = connection ? [connection.model.onChange(later), connection.onState(later)] : [];
-      this.#form.offer([]);
-      void this.#askWhere(connection);
-    }
-    this.#draw();
-  }
-
-  #leave(): void {
-    for (const undo of this.#undo.splice(0)) {
-      undo();
-    }
-    for (const section of this.#byName.values()) {
-      section.dispose();
-    }
-    this.#byName.clear();
-  }
-
-  #later(): void {
-    if (!this.#isDue) {
-      this.#isDue = true;
-      requestAnimationFrame(() => {
-        this.#isDue = false;
-        this.#draw();
-      });
+  #show(): void {
+    if (this.isVisible) {
+      this.#whenLoaded(meshes => { meshes.refresh(); });
     }
   }
 
-  /** Nothing while nobody sees it. */
-  #draw(): void {
-    if (!this.isVisible) {
-      return;
-    }
-    const connection = this.#shown;
-    const isReady = connection !== null && connection.model.n >= 0;
-    this.#jobs.update(isReady ? connection : null);
-    this.#drawSections(connection);
-    setText(this.#note, this.#noteText());
-    this.#note.hidden = !this.#note.textContent;
-    void this.#offerToLoad();
-    const hasMesh = this.#byName.size > 0;
-    this.#drawForm(isReady, hasMesh);
+  /** Ask the server once more when it is shown again, should it not have answered. */
+  #whenLoaded(then: (meshes: Meshes) => void): void {
+    this.#meshes ??= this.#load();
+    this.#meshes.then(then).catch((error: unknown) => {
+      this.#meshes = null;
+      showError(error);
+    });
   }
-
-  #noteText(): string {
-    const { panel, link } = this.#current;
-    if (!panel) {
-      return NO_NOTEBOOK;
-    }
-    if (!link || link.phase === 'plain') {
-      return NO_MESH;
-    }
-    const { connection } = link;
-    if (!connection) {
-      return link.phase === 'opening' ? 'Asking the kernel for its mesh…' : link.why;
-    }
-    if (connection.state === 'lost') {
-      return connection.why;
-    }
-    if (connection.model.n < 0) {
-      return 'Asking the kernel for its mesh…';
-    }
-    return this.#byName.size ? '' : [link.why, BEGIN].filter(Boolean).join(' ');
-  }
-
-  /** Where the kernel is a plain one of Python. */
-  async #offerToLoad(): Promise<void> {
-    const { link } = this.#current;
-    this.#load.hidden ||= link?.phase !== 'plain';
-    if (link?.phase !== 'plain' || link.kernel.isDisposed) {
-      return;
-    }
-    const info = await link.kernel.info;
-    if (link === this.#current.link) {
-      const isPython = info.language_info.name === 'python';
-      this.#load.hidden = !isPython || this.#current.link.phase !== 'plain';
-    }
-  }
-
-  /** A kernel that has loaded it says so; see `Links`. */
-  async #loadExtension(): Promise<void> {
-    const { link } = this.#current;
-    if (!link) {
-      return;
-    }
-    this.#load.disabled = true;
-    const { content } = await link.kernel.requestExecute({ code: LOAD, store_history: false }).done;
-    this.#load.disabled = false;
-    if (content.status !== 'ok') {
-      const { ename = '', evalue = '' } = content as { ename?: string; evalue?: string };
-      const advice = 'Is it there? In a cell: %pip install monarch_nb';
-      showError(new Error(`${LOAD}: ${ename}: ${evalue}. ${advice}`));
-    }
-  }
-
-  #drawSections(connection: Connection | null): void {
-    const names = [...(connection?.model.meshes.keys() ?? [])];
-    for (const [name, section] of this.#byName) {
-      if (!names.includes(name)) {
-        section.dispose();
-        this.#byName.delete(name);
-      }
-    }
-    for (const name of connection ? names : []) {
-      const known = this.#byName.get(name);
-      if (known) {
-        known.update();
-      } else if (connection) {
-        const section = new MeshSection(this.#sections, connection, name, this.#page);
-        this.#byName.set(name, section);
-      }
-    }
-  }
-
-  /** Big where there is no mesh yet, folded away where there is one. */
-  #drawForm(isReady: boolean, hasMesh: boolean): void {
-    this.#more.hidden = !isReady || !hasMesh;
-    this.#form.node.hidden = !isReady;
-    this.#form.tellOthers(hasMesh);
-    const place = hasMesh ? this.#more : this.node;
-    if (this.#form.node.parentElement !== place) {
-      place.append(this.#form.node);
-    }
-  }
-
-  /** Once for each kernel: what it finds on its machine. */
-  async #askWhere(connection: Connection | null): Promise<void> {
-    const told = (await connection?.ask('engines').catch(() => null)) as Engines | null;
-    if (told && connection === this.#shown) {
-      this.#form.offer(wheresOf(told));
-    }
-  }
-
-  async #up(line: string): Promise<string> {
-    if (!this.#shown) {
-      return '';
-    }
-    try {
-      const { said } = await this.#shown.do('up', { line });
-      showNote(said);
-      this.#more.open = false;
-      return '';
-    } catch (error) {
-      return (error as Error).message;
-    }
-  }
-}
-
-function wheresOf({ engines, profiles }: Engines): Where[] {
-  const plain = { missing: '', options: [], required: [], places: false };
-  return [
-    ...profiles.map(({ name, words }) => ({ ...plain, name, words, title: `${name}: ${words}` })),
-    ...engines.map(one => ({ ...one, title: one.name }))
-  ];
 }

@@ -375,7 +375,8 @@ def test_hosts_end_when_their_controller_was_killed(plane, kubelet, core):
         job = KubernetesJob("ml", kubeconfig=reached, python_exe={sys.executable!r})
         job.add_mesh("trainers", 2, image_spec=ImageSpec("image", {{"nvidia.com/gpu": 1}}))
         hosts = job.state(cached_path=None).trainers
-        hosts.spawn_procs(per_host={{"gpus": 1}}).initialized.get(60)
+        procs = hosts.spawn_procs(per_host={{"gpus": 1}})  # dropped, they would end
+        procs.initialized.get(60)
         print(job.status().id, flush=True)
         signal.pause()
     """
