@@ -52,7 +52,8 @@ SIZE = {"width": 1280, "height": 960}
 
 FORGET = ["%mesh debugger controller", "%mesh down --all", "get_ipython().reset()"]
 BEGIN_ANEW = """async forget => {
-    const { commands, shell } = window.jupyterapp;
+    const { commands, restored, shell } = window.jupyterapp;
+    await restored; // a page that was just loaded puts back what is closed meanwhile
     const widgets = [...shell.widgets("main")];
     const { kernel } = widgets.find(one => one.sessionContext?.session).sessionContext.session;
     // a message of a widget makes it busy, too; an interrupt then hits what is asked below

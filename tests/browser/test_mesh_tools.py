@@ -374,3 +374,18 @@ def test_the_status_bar_tells_of_a_new_mesh_and_of_deaths_at_once(notebook: Note
         took.append(tools.said_at(f"{dead} exited") - at)
     print(f"from SIGKILL to the status bar: {statistics.median(took) * 1000:.0f} ms")
     assert statistics.median(took) < AT_ONCE_S
+
+
+def test_a_panel_that_could_not_be_loaded_is_loaded_when_it_is_shown_again(
+    new_notebook: Notebook,
+) -> None:
+    page, scripts = new_notebook.page, "**/later-panel*"
+    page.route(scripts, lambda route: route.abort())
+    tools = Tools(new_notebook)
+    tools.open()
+    page.get_by_text("The Mesh panel could not be loaded: ").wait_for()
+    page.unroute(scripts)
+    page.evaluate("() => window.jupyterapp.shell.activateById('filebrowser')")
+    tools.open()
+    tools.panel.get_by_label("Sizes").wait_for()
+    assert tools.panel.locator("form").count() == 1

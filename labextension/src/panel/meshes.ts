@@ -45,7 +45,6 @@ export class Meshes {
     this.#load.hidden = true;
     node.append(this.#note, this.#load, this.#jobs.node, this.#sections, this.#more);
     current.changed.add(() => { this.refresh(); });
-    this.refresh();
   }
 
   /** Show the form, and let the user type; once the kernel has told its meshes. */

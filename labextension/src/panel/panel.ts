@@ -9,10 +9,12 @@ import type { Meshes } from './meshes.js';
 import type { Page } from './section.js';
 
 export class MeshPanel extends Widget {
-  readonly #load: () => Promise<Meshes>;
-  #meshes: Promise<Meshes> | null = null;
+  #meshes: Promise<Meshes | null> | null = null;
 
-  constructor(current: Current, page: Page) {
+  constructor(
+    private readonly current: Current,
+    private readonly page: Page
+  ) {
     super();
     this.id = 'monarch-nb-panel';
     this.addClass('mnb-palette');
@@ -22,10 +24,6 @@ export class MeshPanel extends Widget {
     this.node.tabIndex = -1;
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'Mesh');
-    this.#load = async () => {
-      const { Meshes } = await import(/* webpackChunkName: 'later-panel' */ './meshes.js');
-      return new Meshes(this.node, current, page, () => this.isVisible);
-    };
   }
 
   /** Show the form, and let the user type; once the kernel has told its meshes. */
@@ -52,12 +50,25 @@ export class MeshPanel extends Widget {
     }
   }
 
-  /** Ask the server once more when it is shown again, should it not have answered. */
   #whenLoaded(then: (meshes: Meshes) => void): void {
     this.#meshes ??= this.#load();
-    this.#meshes.then(then).catch((error: unknown) => {
-      this.#meshes = null;
-      showError(error);
+    void this.#meshes.then(meshes => {
+      if (meshes) {
+        then(meshes);
+      }
     });
+  }
+
+  /** Null where the server does not answer: it is asked again when the panel is shown again. */
+  async #load(): Promise<Meshes | null> {
+    try {
+      const { Meshes } = await import(/* webpackChunkName: 'later-panel' */ './meshes.js');
+      return new Meshes(this.node, this.current, this.page, () => this.isVisible);
+    } catch (error) {
+      this.#meshes = null;
+      const why = error instanceof Error ? error.message : String(error);
+      showError(new Error(`The Mesh panel could not be loaded: ${why}. Show it again to try once more.`));
+      return null;
+    }
   }
 }
