@@ -104,10 +104,17 @@ def test_a_widget_of_a_rank_moves_its_variable_and_follows_it(kernel):
     assert [(c["comm_id"], c["data"]["state"]) for c in changed] == [(opened["lr 2"], {"value": 7})]
 
 
-@pytest.mark.parametrize("code", ["import time; time.sleep(600)", "while True: pass"])
+# That it has started is told by the line that never ends: the stop finds every rank there.
+ENDLESS = """%%mesh
+import itertools, time
+for _ in print(f'{rank} has started', flush=True) or itertools.repeat(None): CODE
+"""
+
+
+@pytest.mark.parametrize("code", ["time.sleep(600)", "pass"])
 def test_the_stop_button_frees_ranks(kernel, code):
-    cell = kernel.start(f"%%mesh\nprint('started', flush=True)\n{code}")
-    kernel.until(lambda: "started" in cell.text())
+    cell = kernel.start(ENDLESS.replace("CODE", code))
+    kernel.until(lambda: all(f"{rank} has started" in cell.text() for rank in range(4)))
     assert kernel.stop_s(cell) < PROMPT_S
     assert "ranks 0-3 were interrupted at" in cell.error
     assert kernel.ok("%%mesh\n'free'", timeout_s=5).displays == [{"text/plain": "[0-3] 'free'"}]
