@@ -18,13 +18,14 @@ from monarch_nb.control.jobs.job import (
     job_load,
     job_loads,
 )
-from monarch_nb.control.jobs.kubernetes import ImageSpec, KubernetesJob
+from monarch_nb.control.jobs.kubernetes.kubernetes_job import ImageSpec, KubernetesJob
+from monarch_nb.control.jobs.kubernetes.pods import KubeConfig
 from monarch_nb.control.jobs.local import LocalJob
-from monarch_nb.control.jobs.pods import KubeConfig
 from monarch_nb.control.jobs.processes import ProcessJob, hosts_from_config
 from monarch_nb.control.jobs.ray import RayJob
 from monarch_nb.control.jobs.slurm.slurm_job import SlurmJob
 from monarch_nb.control.jobs.ssh import SSHJob
+from monarch_nb.control.jobs.store import StoreJob
 from monarch_nb.services.commands import exec_command
 from monarch_nb.services.forwarding import PortForwarder
 from monarch_nb.services.terminal import shell
@@ -43,6 +44,7 @@ __all__ = [
     "RayJob",
     "SSHJob",
     "SlurmJob",
+    "StoreJob",
     "TelemetryConfig",
     "exec_command",
     "hosts_from_config",

@@ -99,7 +99,7 @@ BOXES = {
             "ray": "ray",
             "kubernetes": "pods",
             "urllib3": "pods",
-            "yaml": "kubernetes",
+            "yaml": "kubernetes_job",
         },
     ),
     "notebook": Box(

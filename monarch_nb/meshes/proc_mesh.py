@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, final
 from monarch_nb import late
 from monarch_nb.actors.definition import Actor, endpoint
 from monarch_nb.actors.stand_ins import stand_in
-from monarch_nb.core.shape.extent import Extent, Point, Region, Shape
+from monarch_nb.core.shape.extent import Extent, Point, Shape
 from monarch_nb.core.shape.mesh_trait import ShapedMesh
 from monarch_nb.meshes import process_groups, variables
 from monarch_nb.meshes.actor_mesh import ActorMesh, spawn_actors
@@ -442,9 +442,9 @@ class HostMesh(ShapedMesh):
         return [living(self._state.agents[rank]) for rank in self._shape.ranks()]
 
     @property
-    def region(self) -> Region:
-        """The hosts' labels and places, as shapes have them."""
-        return self._shape.region
+    def is_fake_in_process(self) -> bool:
+        """Tell whether its processes are pretended ones, inside this: never."""
+        return False
 
     @property
     def stream_logs(self) -> bool:

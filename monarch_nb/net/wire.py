@@ -336,6 +336,16 @@ def _interface_address(name: str) -> str | None:
     return None
 
 
+def address_towards(other: str, port: int) -> str:
+    """Return this port at the address from which this host reaches another. Nothing is sent.
+    Raises `OSError` where no network leads there."""
+    family, *_, place = socket.getaddrinfo(other, port or 1, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as asks:
+        asks.connect(place)
+        own = asks.getsockname()[0]
+    return f"tcp://[{own}]:{port}" if family == socket.AF_INET6 else f"tcp://{own}:{port}"
+
+
 def listens_at(listener: socket.socket) -> str:
     """Return the address at which a socket listens, with its port."""
     at = listener.getsockname()

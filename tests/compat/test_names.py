@@ -114,12 +114,13 @@ class Holder(Actor):
 
 host = this_host()
 assert host.stream_logs and list(host.region.labels) == []
+assert not host.is_fake_in_process
 same = host.with_python_executable(python_executable=sys.executable)
 command = BootstrapCommand(sys.executable, args=["-m", "monarch._src.actor.bootstrap_main"])
 procs = same.spawn_procs({"gpus": 1}, bootstrap_command=command)
 print(procs.spawn(name="holder", Class=Holder, cls=3).get.call_one().get())
 print(get_or_spawn_controller(name="one", Class=Holder, cls=4).get().get.call_one().get())
-point = procs.extent.region.point_of_base_rank(0)
+point = procs.region.point_of_base_rank(0)
 print(point.get(key="gpus"), point.get(key="hosts", default=7))
 """
 

@@ -184,13 +184,15 @@ class Busy(Actor):
         self.inner = this_proc().spawn("inner", Fragile)
 
     @endpoint
-    async def break_inner_and_wait(self):
+    async def break_inner_and_wait(self, go_on):
+        await asyncio.to_thread(support.eventually, go_on.exists)
         self.inner.error.broadcast()
         await asyncio.sleep(30)
 
     @endpoint
-    async def break_inner_and_go_on(self):
+    async def break_inner_and_go_on(self, go_on):
         """Take no notice of being cancelled."""
+        await asyncio.to_thread(support.eventually, go_on.exists)
         self.inner.error.broadcast()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(30)
@@ -223,11 +225,15 @@ class Busy(Actor):
 
 @pytest.mark.parametrize("call", ["break_inner_and_wait", "break_inner_and_go_on"])
 @pytest.mark.parametrize("state", [False, "raise"])
-def test_a_call_in_flight_is_told_when_the_supervisor_does_not_handle(procs, failures, call, state):
+def test_a_call_in_flight_is_told_when_the_supervisor_does_not_handle(
+    procs, failures, call, state, tmp_path
+):
+    go_on = tmp_path / "go_on"
     busy = procs.slice(gpus=0).spawn("busy", Busy, state)
     beside = busy.wait.call_one()
-    call = getattr(busy, call).call_one()
+    call = getattr(busy, call).call_one(go_on)
     queued = busy.break_inner.call_one()
+    go_on.touch()
     for each in (call, beside, queued):
         with pytest.raises(SupervisionError, match="all its descendants have failed") as caught:
             each.get(timeout=10)

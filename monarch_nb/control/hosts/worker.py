@@ -1,8 +1,9 @@
 """The process that offers this host in the name of another: `python -m
-monarch_nb.control.hosts.worker`.
+monarch_nb.control.hosts.worker [ADDRESS]`.
 
-It says its address when it can be reached. It ends when its owner does, which it knows by two
-means: the end of its standard input and a pidfd. An owner that says STAY lets it live on.
+It says its address when it can be reached; without one it is reached in a private folder. It ends
+when its owner does, which it knows by two means: the end of its standard input and a pidfd. An
+owner that says STAY lets it live on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ STAY: Final = b"stay"
 
 def main() -> None:
     owner = os.pidfd_open(os.getppid())
-    worker = HostWorker(None, None)
+    worker = HostWorker(sys.argv[1] if len(sys.argv) > 1 else None, None)
     exit_when_told()
     threading.Thread(target=_watch, args=(owner, worker), name="monarch-owner", daemon=True).start()
     sys.stdout.write(f"{worker.address}\n")

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import os
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -22,6 +23,8 @@ from monarch_nb.meshes.proc_mesh import HostMesh
 from monarch_nb.process.futures.future import Future
 
 DEFAULT_JOB_PATH: Final = ".monarch/job_state.pkl"
+BATCH: Final = "MONARCH_BATCH_JOB"
+"""Monarch's variable that tells a program: you are the client script of the job saved here."""
 _FORMAT: Final = "monarch_nb job 1"
 _log: Final = logging.getLogger(__name__)
 
@@ -187,7 +190,8 @@ class JobTrait(ABC):
 
         Args:
             cached_path: a job that was saved there is used if it can run this one, and killed if it
-                cannot; what is got anew is saved there. None: neither.
+                cannot; what is got anew is saved there. None: neither. In a client script, what was
+                saved is used in any case: those are the hosts that it was started for.
         """
         if self._job_id is None and cached_path is not None:
             self._take_saved(Path(cached_path))
@@ -256,7 +260,7 @@ class JobTrait(ABC):
         except (ValueError, TypeError) as error:
             _log.warning("the job saved in %s is not used: %s", path, error)
             return
-        if saved.active and saved.can_run(self):
+        if saved.active and (os.environ.get(BATCH) == "1" or saved.can_run(self)):
             self._job_found, self._job_id = saved, saved.apply_id
         else:
             saved.kill()  # or its hosts would be forgotten

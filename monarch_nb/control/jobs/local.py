@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from monarch_nb.control.jobs.job import JobState, JobTrait
+from monarch_nb.control.jobs.job import BATCH, DEFAULT_JOB_PATH, JobState, JobTrait
 from monarch_nb.meshes.proc_mesh import this_host
 
 _END_S: Final = 6.0
-_BATCH: Final = "MONARCH_BATCH_JOB"  # Monarch's word for: you are the client script
 
 
 class LocalJob(JobTrait):
@@ -44,16 +43,25 @@ class LocalJob(JobTrait):
         del spec
         return False
 
+    def apply(self, client_script: str | None = None) -> None:
+        """Do as every job; run a script beside it, which finds this job whatever it asks for."""
+        is_new = not self.active
+        super().apply()
+        if is_new and client_script is not None:
+            self.dump(DEFAULT_JOB_PATH)
+            self._run(client_script)
+
     def _create(self, client_script: str | None) -> None:
-        if client_script is None:
-            return
+        del client_script  # the host is there
+
+    def _run(self, client_script: str) -> None:
         logs = Path(".monarch/logs")
         logs.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="job_", dir=logs))
         with (folder / "stdout.log").open("wb") as out, (folder / "stderr.log").open("wb") as err:
             self._job_script = subprocess.Popen(
                 [sys.executable, client_script],
-                env={**os.environ, _BATCH: "1"},
+                env={**os.environ, BATCH: "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

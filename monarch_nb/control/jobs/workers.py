@@ -51,9 +51,10 @@ def started_at(pid: int) -> int | None:
 
 
 class Starting:
-    """A worker on its way. Its standard input is kept open: the worker ends when that does."""
+    """A worker on its way, to be reached at an address; None: in a private folder. Its standard
+    input is kept open: the worker ends when that does."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], address: str | None = None) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  until it has started
         keyboard, self._input = os.pipe()
         said, screen = os.pipe()
@@ -62,7 +63,7 @@ class Starting:
         # no Popen: it would warn of a worker that is meant to live on
         self._pid = os.posix_spawn(
             sys.executable,
-            COMMAND,
+            COMMAND if address is None else [*COMMAND, address],
             with_us({**os.environ, **env}),
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, keyboard, 0),

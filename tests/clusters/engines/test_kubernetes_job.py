@@ -21,8 +21,8 @@ pytest.importorskip("kubernetes", reason="no client of Kubernetes: pip install m
 from kubernetes import client
 
 from monarch_nb import Actor, RankUnreachable, current_rank, endpoint, shutdown_context
-from monarch_nb.control.jobs import kubernetes as ours
-from monarch_nb.control.jobs.pods import Api
+from monarch_nb.control.jobs.kubernetes import kubernetes_job as ours
+from monarch_nb.control.jobs.kubernetes.pods import Api
 from monarch_nb.control.jobs.status import Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.host import rundir

@@ -177,6 +177,21 @@ def test_a_local_job_runs_a_script_by_itself(folder):
     job.kill()
 
 
+CLIENT = """from monarch_nb.job import ProcessJob
+print(sorted(ProcessJob({'described': 2}).state().all_meshes()))
+"""
+
+
+def test_a_client_script_has_the_hosts_that_it_was_started_for(folder):
+    (folder / "train.py").write_text(CLIENT)
+    job = LocalJob(["given"])
+    job.apply(client_script="train.py")
+    assert job.process.wait(30) == 0
+    [log] = folder.glob(".monarch/logs/job_*/stdout.log")
+    assert log.read_text() == "['given']\n"
+    job.kill()
+
+
 def test_a_local_job_is_asked_for_in_the_next_run_too(folder, mesh_runtime):
     for _ in range(2):  # the second finds what the first has saved, and makes it anew
         state = LocalJob(hosts=("trainers",)).state()

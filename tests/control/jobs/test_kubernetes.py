@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from monarch_nb.control.jobs import pods
-from monarch_nb.control.jobs.kubernetes import pod_of
-from monarch_nb.control.jobs.pods import Seen
+from monarch_nb.control.jobs.kubernetes import pods
+from monarch_nb.control.jobs.kubernetes.kubernetes_job import pod_of
+from monarch_nb.control.jobs.kubernetes.pods import Seen
 from monarch_nb.errors import LaunchError
 from monarch_nb.job import ImageSpec, KubeConfig, KubernetesJob, job_loads
 

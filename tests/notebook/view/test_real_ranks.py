@@ -138,11 +138,11 @@ def test_the_picture_of_a_mesh_has_its_curves_and_what_ranks_did(kernel, page):
 
 
 def test_stacks_of_busy_ranks(kernel, page):
-    cell = kernel.start("trainers.step.call(1).get()")
-    page.until(lambda: page.mesh["rows"][1][0] == "busy")
+    cell = kernel.start("trainers.step.call(60).get()")
+    page.until(lambda: {page.mesh["rows"][rank][0] for rank in (0, 1)} == {"busy"})
     told = page.ask("stacks", mesh="mesh0", ranks="0-1")
     assert "time.sleep(n)" in told["stacks"][0]["text"]
-    kernel.finish(cell)
+    kernel.stop_s(cell)
 
 
 def test_who_looks_once_a_second_sees_at_once_that_ranks_stop_at_a_breakpoint(kernel):

@@ -9,6 +9,7 @@ import pytest
 from tests.kernel.client import KernelClient
 from tests.notebook.view.browser.test_messages import HELLO, v1
 from tests.notebook.view.fake_browser import Browser
+from tests.support import code_until
 
 FAKE = """
 %load_ext monarch_nb
@@ -124,12 +125,13 @@ def test_a_busy_kernel_still_looks_busy_when_a_page_has_spoken(kernel, page):
     kernel.finish(cell)
 
 
-def test_the_cell_is_known_by_the_id_of_its_page(kernel, page):
-    cell = run_with_id(kernel, "import time; time.sleep(0.5)", "cell-of-lab")
+def test_the_cell_is_known_by_the_id_of_its_page(kernel, page, tmp_path):
+    cell = run_with_id(kernel, code_until(tmp_path / "seen"), "cell-of-lab")
     kernel.until(lambda: cell.contents("execute_input"))
     state = page.hello()
     number = kernel_count(cell)
     assert (state["cell"]["number"], state["cell"]["id"]) == (number, "cell-of-lab")
+    (tmp_path / "seen").touch()
     kernel.finish(cell)
     kernel.until(lambda: any(m.get("cell", 0) is None for m in page.messages("delta")))
 

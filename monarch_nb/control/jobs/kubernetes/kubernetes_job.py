@@ -26,7 +26,7 @@ from monarch_nb.control.client import Client, client
 from monarch_nb.control.hosts.addresses import WorkerAddress
 from monarch_nb.control.jobs.job import shut_down
 from monarch_nb.control.jobs.joining import JoiningJob, may_come
-from monarch_nb.control.jobs.pods import (
+from monarch_nb.control.jobs.kubernetes.pods import (
     NOT_INSTALLED,
     Api,
     Json,
