@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.jobs.job import JobTrait
 
 _JOBS: Final = "monarch_nb.control.jobs"
+_KUBERNETES: Final = "kubernetes.kubernetes_job"
 _SPARES: Final = ("spares",)
 _PARTIAL: Final = ("min-hosts",)
 _SAY: Final = {
@@ -142,10 +143,10 @@ def _slurm(name: str, wanted: Wanted) -> JobTrait:
 def _kubernetes(name: str, wanted: Wanted) -> JobTrait:
     options = dict(wanted.options)
     resources = {"nvidia.com/gpu": wanted.gpus} if wanted.gpus else None
-    job = _class(wanted, "kubernetes", "KubernetesJob")(
+    job = _class(wanted, _KUBERNETES, "KubernetesJob")(
         namespace=options["namespace"], **_partial(wanted)
     )
-    spec = _class(wanted, "kubernetes", "ImageSpec")(options["image"], resources=resources)
+    spec = _class(wanted, _KUBERNETES, "ImageSpec")(options["image"], resources=resources)
     job.add_mesh(name, num_replicas=wanted.hosts, image_spec=spec, **_spares(wanted))
     made: JobTrait = job
     return made

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, final
 from monarch_nb import late
 from monarch_nb.actors.definition import Actor, endpoint
 from monarch_nb.actors.stand_ins import stand_in
-from monarch_nb.core.shape.extent import Extent, Point, Shape
+from monarch_nb.core.shape.extent import Extent, Point, Region, Shape
 from monarch_nb.core.shape.mesh_trait import ShapedMesh
 from monarch_nb.meshes import process_groups, variables
 from monarch_nb.meshes.actor_mesh import ActorMesh, spawn_actors
@@ -86,6 +86,11 @@ class ProcMesh(ShapedMesh):
     def name(self) -> str:
         """The name given at spawn."""
         return self._state.name
+
+    @property
+    def region(self) -> Region:
+        """The ranks' labels and places, as shapes have them."""
+        return self._shape.region
 
     @property
     def initialized(self) -> Future[bool]:
@@ -440,6 +445,11 @@ class HostMesh(ShapedMesh):
     def _agents(self) -> list[int]:
         living = current.part(Hosts).living_agent
         return [living(self._state.agents[rank]) for rank in self._shape.ranks()]
+
+    @property
+    def region(self) -> Region:
+        """The hosts' labels and places, as shapes have them."""
+        return self._shape.region
 
     @property
     def is_fake_in_process(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -46,8 +47,7 @@ def identity(folder: Path | None = None) -> KeyPair:
     check_private(place)
     path = place / IDENTITY
     if not path.exists():
-        with contextlib.suppress(FileExistsError):
-            _create(path)
+        _create(path)
     record = json.loads(read_private(path))
     return KeyPair(record["public"].encode(), record["secret"].encode())
 
@@ -65,13 +65,15 @@ def allowed(folder: Path | None = None) -> frozenset[bytes]:
 
 
 def _create(path: Path) -> None:
-    # whole or not at all: several processes may do so at the same time
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    # whole or not at all: several processes may do so at the same time, also on hosts that share
+    # the folder, where processes have the same numbers
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     pair = KeyPair.new()
     with os.fdopen(fd, "w") as file:
         json.dump({"public": pair.public.decode(), "secret": pair.secret.decode()}, file)
     try:
-        os.link(draft, path)
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
     finally:
         draft.unlink()

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -65,3 +67,18 @@ def test_no_key_is_seen_in_any_process(tmp_path, monkeypatch):
         shutdown_context().get(timeout=20)
         worker.stdin.close()
         worker.wait(20)
+
+
+def test_who_makes_an_identity_at_the_same_time_gets_the_same(tmp_path):
+    """Threads here: processes of hosts that share a folder may have the same number as well."""
+    together = threading.Barrier(8)
+
+    def made(folder):
+        together.wait(10)
+        return keys.identity(folder).public
+
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(20):
+            folder = tmp_path / str(number)
+            assert len(set(threads.map(made, [folder] * 8))) == 1
+            assert [each.name for each in folder.iterdir()] == [keys.IDENTITY]

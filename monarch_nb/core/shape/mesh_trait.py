@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from monarch_nb.core.shape.extent import Extent, Region, Shape
+from monarch_nb.core.shape.extent import Extent, Shape
 from monarch_nb.core.shape.ndslice import Slice, row_major
 
 
@@ -142,11 +142,6 @@ class ShapedMesh(MeshTrait):
     @property
     def _labels(self) -> tuple[str, ...]:
         return self._shape._labels
-
-    @property
-    def region(self) -> Region:
-        """The labels and places of its members, as shapes have them."""
-        return self._shape.region
 
 
 def _names(label: str, names: Sequence[str]) -> list[str]:
