@@ -38,9 +38,15 @@ class Prompt:
         def is_asked() -> bool:
             return self._questions() in asked
 
-        support.eventually(is_asked, 20, lambda: f"{prompts}, not {self._questions()}")
+        support.eventually(
+            is_asked, 20, lambda: f"{prompts}, not {self._questions()} {self._state()}"
+        )
         self._boxes.locator("input:focus").wait_for()
         return self._questions()[0]
+
+    def _state(self) -> str:
+        boxes = self.cell.element.locator(".jp-OutputArea-stdin-item")
+        return f"{self.cell.text!r} {boxes.evaluate_all('all => all.map(one => one.outerHTML)')}"
 
     def _questions(self) -> list[str]:
         return [text.strip() for text in self._boxes.locator(".jp-Stdin-prompt").all_inner_texts()]
