@@ -153,7 +153,7 @@ class Recorded:
 def recorded(monkeypatch):
     for name, classes in {
         "slurm.slurm_job": ["SlurmJob"],
-        "kubernetes": ["KubernetesJob", "ImageSpec"],
+        "kubernetes.kubernetes_job": ["KubernetesJob", "ImageSpec"],
         "ray": ["RayJob"],
     }.items():
         module = ModuleType(name)
@@ -221,7 +221,7 @@ def test_spares_are_beside_the_hosts_of_the_mesh():
     [("slurm", "monarch_nb"), ("k8s", "monarch_nb[k8s]"), ("ray", "monarch_nb[ray]")],
 )
 def test_an_engine_that_is_not_installed_says_what_to_type(monkeypatch, engine, package):
-    for name in ("slurm.slurm_job", "kubernetes", "ray"):
+    for name in ("slurm.slurm_job", "kubernetes.kubernetes_job", "ray"):
         monkeypatch.setitem(sys.modules, f"monarch_nb.control.jobs.{name}", None)
     with pytest.raises(ValueError, match=f"--on {engine}: .*Job is not installed here") as said:
         ENGINES[engine].make("mesh0", Wanted(engine, options=(("namespace", "ml"),)))
