@@ -343,7 +343,7 @@ def address_towards(other: str, port: int) -> str:
     with socket.socket(family, socket.SOCK_DGRAM) as asks:
         asks.connect(place)
         own = asks.getsockname()[0]
-    return f"tcp://[{own}]:{port}" if family == socket.AF_INET6 else f"tcp://{own}:{port}"
+    return _tcp_address(own, port)
 
 
 def listens_at(listener: socket.socket) -> str:
@@ -351,8 +351,11 @@ def listens_at(listener: socket.socket) -> str:
     at = listener.getsockname()
     if listener.family == socket.AF_UNIX:
         return f"ipc://{at}"
-    host = f"[{at[0]}]" if listener.family == socket.AF_INET6 else at[0]
-    return f"tcp://{host}:{at[1]}"
+    return _tcp_address(at[0], at[1])
+
+
+def _tcp_address(host: str, port: int) -> str:
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 def connect_host(address: str, limit_s: float) -> socket.socket:

@@ -100,7 +100,7 @@ def test_cells_that_run_go_on_where_they_were(notebook: Notebook, server: Server
 
 
 def said(output: Mapping[str, Any]) -> Any:
-    """What is read in it, of whatever kind it is."""
+    """Return what is read in it, of whatever kind it is."""
     return next(output[key] for key in ("data", "text", "evalue") if key in output)
 
 

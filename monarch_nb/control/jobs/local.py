@@ -44,12 +44,15 @@ class LocalJob(JobTrait):
         return False
 
     def apply(self, client_script: str | None = None) -> None:
-        """Do as every job; run a script beside it, which finds this job whatever it asks for."""
-        is_new = not self.active
+        """Do as every job; run a script beside it, which finds this job whatever it asks for. A job
+        that was saved in this folder before is killed, as by `state`."""
+        if client_script is None or self.active:
+            super().apply()
+            return
+        self._take_saved(Path(DEFAULT_JOB_PATH))
         super().apply()
-        if is_new and client_script is not None:
-            self.dump(DEFAULT_JOB_PATH)
-            self._run(client_script)
+        self.dump(DEFAULT_JOB_PATH)
+        self._run(client_script)
 
     def _create(self, client_script: str | None) -> None:
         del client_script  # the host is there

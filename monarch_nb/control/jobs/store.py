@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any, Final, Protocol
 
@@ -12,10 +13,11 @@ from monarch_nb.meshes.proc_mesh import HostMesh
 from monarch_nb.net import wire
 
 _KEY: Final = "monarch/spmd/workers/{}"
+_END_S: Final = 6.0  # a host ends its ranks within 5
 
 
 class StoreLike(Protocol):
-    """What is used of a `torch.distributed.Store`: a `get` waits until the key is there."""
+    """The part of a `torch.distributed.Store` that is used; `get` waits until the key is there."""
 
     def set(self, key: str, value: bytes) -> object: ...
     def get(self, key: str) -> bytes: ...
@@ -72,10 +74,10 @@ class StoreJob(JobTrait):
             RuntimeError: the environment does not say what was not given.
             ValueError: another transport, or local ranks that do not make up the world.
         """
-        number, local = int(_said("RANK", rank)), int(_said("LOCAL_RANK", local_rank))
-        size = int(_said("WORLD_SIZE", world_size))
-        local_size = int(_said("LOCAL_WORLD_SIZE", local_world_size))
-        if size % local_size:
+        number, local = _number("RANK", rank), _number("LOCAL_RANK", local_rank)
+        size = _number("WORLD_SIZE", world_size)
+        local_size = _number("LOCAL_WORLD_SIZE", local_world_size)
+        if local_size < 1 or size % local_size:
             raise ValueError(
                 f"WORLD_SIZE ({size}) must be divisible by LOCAL_WORLD_SIZE ({local_size})"
             )
@@ -108,15 +110,20 @@ class StoreJob(JobTrait):
     def _kill(self) -> None:
         attached, self._job_attached = self._job_attached, None
         if attached is not None:
-            attached.stop().get()
+            with contextlib.suppress(RuntimeError, TimeoutError):  # the program has shut them down
+                attached.stop().get(_END_S)
 
     def _load_fields(self, fields: dict[str, Any]) -> None:
         super()._load_fields(fields)
         self._job_attached = None
 
 
-def _said(name: str, given: int | None = None) -> str:
-    found = os.environ.get(name) if given is None else str(given)
+def _number(name: str, given: int | None) -> int:
+    return int(_said(name)) if given is None else given
+
+
+def _said(name: str) -> str:
+    found = os.environ.get(name)
     if found is None:
         raise RuntimeError(f"StoreJob.from_store needs {name} in the environment: torchrun sets it")
     return found

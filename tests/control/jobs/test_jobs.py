@@ -39,7 +39,7 @@ class Booking(JobTrait):
         return JobState({f"room{room}": room for room in range(self.rooms)})
 
     def can_run(self, spec):
-        return self.booked and spec.rooms == self.rooms
+        return self.booked and isinstance(spec, Booking) and spec.rooms == self.rooms
 
     def _kill(self):
         events.append(f"free {self.rooms}")
@@ -189,6 +189,16 @@ def test_a_client_script_has_the_hosts_that_it_was_started_for(folder):
     assert job.process.wait(30) == 0
     [log] = folder.glob(".monarch/logs/job_*/stdout.log")
     assert log.read_text() == "['given']\n"
+    job.kill()
+
+
+def test_hosts_saved_before_are_not_forgotten_for_those_of_a_client_script(folder):
+    Booking(3).state()
+    (folder / "train.py").touch()
+    job = LocalJob()
+    job.apply(client_script="train.py")
+    assert job.process.wait(20) == 0
+    assert events == ["book 3", "free 3"]
     job.kill()
 
 

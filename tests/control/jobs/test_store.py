@@ -32,6 +32,7 @@ else:
     job.kill()
     again = job.state().monarch_worker.spawn_procs()
     print("again", len(list(again.execute(os.getpid).values())), flush=True)
+    job.state().monarch_worker.shutdown().get(20)
     job.kill()
     store.set("over", b"1")
 """
@@ -98,6 +99,8 @@ def test_what_cannot_be_is_refused():
     place = {"rank": 0, "local_rank": 0, "world_size": 3, "local_world_size": 2}
     with pytest.raises(ValueError, match="divisible"):
         StoreJob.from_store(Pairs(), **place)
+    with pytest.raises(ValueError, match="divisible"):
+        StoreJob.from_store(Pairs(), **{**place, "local_world_size": 0})
     place["world_size"] = 2
     with pytest.raises(ValueError, match="unsupported transport 'carrier'"):
         StoreJob.from_store(Pairs(), **place, transport="carrier")
