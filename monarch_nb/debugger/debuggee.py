@@ -26,9 +26,12 @@ from monarch_nb.net.threads import helper_thread
 
 MAX_TEXT: Final = 100_000
 """Characters of a value that travel to the browser."""
-TRACE_LOST_S: Final = (0.002, 0.05)
-"""An exception that ends the tracing of a thread has come out of it by then; on a busy machine, by
-the second time."""
+LOOK_S: Final = 0.002
+"""How often a thread is looked at whose tracing an exception ends: it is traced again once that is
+out of the debugger."""
+MAX_LOOKS: Final = 500
+INTERRUPTED_S: Final = 0.05
+"""An interrupt has come up in the main thread by then, on a busy machine too."""
 NOT_OPEN: Final = "the visual debugger is not attached here"
 _RUNTIME: Final = Path(__file__).parents[1]
 
@@ -140,7 +143,8 @@ class Debuggee(ABC):
         """Trace again: SIGINT has come up in the main thread, an exception that ends its
         tracing."""
         if self._tracer is not None:
-            self._on_trace_lost(threading.main_thread().ident or 0)
+            main = threading.main_thread().ident or 0
+            self._on_trace_lost(main, lambda: self._jobs.put(lambda: self._raised_by_now(main)))
 
     def uncaught(self, error: BaseException) -> None:
         """Stop where this arose, which a call has raised in its thread, if somebody wants that."""
@@ -211,15 +215,25 @@ class Debuggee(ABC):
         self._written.remove()
         on_end(why)
 
-    def _on_trace_lost(self, thread: int) -> None:
+    def _on_trace_lost(self, thread: int, then: Job) -> None:
         # Any thread, also inside of a signal handler
-        def again() -> None:
-            for pause_s in TRACE_LOST_S:
-                time.sleep(pause_s)
-                if self._tracer is not None:
-                    self._tracer.trace_again(thread)
+        self._jobs.put(lambda: self._trace_again(thread, then, MAX_LOOKS))
 
-        self._jobs.put(again)
+    def _trace_again(self, thread: int, then: Job, looks: int) -> None:
+        # Not before the exception is out: it would end that too. Requests are served meanwhile.
+        time.sleep(LOOK_S)
+        if (tracer := self._tracer) is None:
+            return
+        if looks and tracer.holds(thread):
+            self._jobs.put(lambda: self._trace_again(thread, then, looks - 1))
+            return
+        tracer.trace_again(thread)
+        then()
+
+    def _raised_by_now(self, thread: int) -> None:
+        time.sleep(INTERRUPTED_S)
+        if self._tracer is not None:
+            self._tracer.trace_again(thread)
 
     # threads of pydevd
 

@@ -94,14 +94,14 @@ class Wire:
 
 class Tracer:
     """A debugger that is attached to this process. `say` gets its messages, in threads of its own;
-    `on_trace_lost` is called in a thread whose tracing an exception has ended. `runtime` are the
-    folders of code that runs the user's."""
+    `on_trace_lost` is called in a thread whose tracing an exception ends, with what to do when it
+    is traced again. `runtime` are the folders of code that runs the user's."""
 
     def __init__(
         self,
         say: Callable[[dict[str, Any]], None],
         listener: PauseListener,
-        on_trace_lost: Callable[[int], None],
+        on_trace_lost: Callable[[int, Callable[[], None]], None],
         runtime: Iterable[Path],
     ) -> None:
         self._wire = Wire(say)
@@ -182,6 +182,15 @@ class Tracer:
             tracing = _part("pydevd_tracing")
             tracing.set_trace_to_threads(self._db.trace_dispatch, [thread], False)
 
+    def holds(self, thread: int) -> bool:
+        """Tell whether a thread is in the debugger: held, or on its way in or out."""
+        frame = sys._current_frames().get(thread)
+        if frame is not None and _is_debuggers(frame):
+            return True
+        while frame is not None and frame.f_code is not Tracer._wait_suspended.__code__:
+            frame = frame.f_back
+        return frame is not None
+
     def end(self) -> None:
         """Let all threads go on, and leave nothing behind."""
         api = _part("_pydevd_bundle.pydevd_api").PyDevdAPI()
@@ -205,13 +214,26 @@ class Tracer:
             _set_running(thread)
             return None
         self._listener.pause(thread.ident, place_of(frame))
+        interrupt: BaseException | None = None
+        held: object = None
         try:
-            return self._wait(thread, frame, *rest, **named)
+            held = self._wait(thread, frame, *rest, **named)
         except BaseException as raised:  # noqa: BLE001  an interrupt: it goes on with that
-            self._let_go(thread)
-            raise raised.with_traceback(None) from None
+            interrupt = raised
+        while True:
+            try:
+                if interrupt is not None:
+                    self._let_go(thread)
+                self._listener.unpause(thread.ident)
+                break
+            except KeyboardInterrupt as second:  # a stop reaches a call in more than one way
+                interrupt = second
+        try:
+            if interrupt is not None:
+                raise interrupt.with_traceback(None) from None
+            return held
         finally:
-            self._listener.unpause(thread.ident)
+            del interrupt  # it and this frame would hold one another
 
     def _is_runtimes(self, frame: FrameType) -> bool:
         # Whether it was the runtime that called this, for itself: a step out of the user's code
@@ -226,11 +248,14 @@ class Tracer:
         return at is not None and at.f_code.co_filename.startswith(self._runtime)
 
     def _let_go(self, thread: TracedThread) -> None:
+        # Who is told that it runs may call again at once, and wants to be stopped there
         _set_running(thread)
+        self._on_trace_lost(thread.ident, lambda: self._say_running(thread))
+
+    def _say_running(self, thread: TracedThread) -> None:
         name = _part("_pydevd_bundle.pydevd_constants").get_current_thread_id(thread)
         told = self._db.cmd_factory.make_thread_run_message(self._db, name, _NO_STEP)
         self._db.writer.add_command(told)
-        self._on_trace_lost(thread.ident)
 
 
 def _set_running(thread: TracedThread) -> None:
@@ -249,11 +274,15 @@ def end_at_users_frame(error: BaseException) -> None:
     """Leave the frames of pydevd, which held the thread, out of the traceback of an interrupt."""
     at, last = error.__traceback__, None
     while at is not None:
-        if "pydevd" not in at.tb_frame.f_code.co_filename:
+        if not _is_debuggers(at.tb_frame):
             last = at
         at = at.tb_next
     if last is not None:
         last.tb_next = None
+
+
+def _is_debuggers(frame: FrameType) -> bool:
+    return "pydevd" in frame.f_code.co_filename
 
 
 def untrace_child() -> None:

@@ -71,14 +71,14 @@ def page(kernel):
 
 
 def test_a_page_sees_what_ranks_do_while_the_kernel_waits_for_them(kernel, page):
-    cell = kernel.start("%%mesh\nimport time; time.sleep(1.5)")
+    cell = kernel.start("%%mesh\nimport time; time.sleep(60)")
     page.until(lambda: {page.mesh["rows"][rank][0] for rank in (0, 1)} == {"busy"})
     assert "In[" in page.mesh["rows"][0][1]
     assert page.mesh["rows"][0][3] > 0, "since when"
     seconds = page.model.seconds
     page.until(lambda: page.model.seconds > seconds + 1)
     assert set(page.mesh["strips"][0]) & set("0123456789")
-    kernel.finish(cell)
+    kernel.stop_s(cell)
     page.until(lambda: {page.mesh["rows"][rank][0] for rank in (0, 1)} == {"idle"})
     assert all(isinstance(pid, int) for pid in page.mesh["pids"])
     page.until(lambda: page.mesh["usage"].get(("rss", 1)))
