@@ -16,12 +16,13 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from playwright.sync_api import Locator, Page
 
+from monarch_nb.notebook.options import ranks as rank_options
 from tests import support
 from tests.source import ROOT
 
@@ -191,6 +192,15 @@ class Cell:
         found = self.element.locator(OUTPUTS, has_text=text).last
         found.wait_for(timeout=within_s * 1000)
         return found
+
+    def shows_of(self, ranks: Iterable[int], text: str, within_s: float = READY_S) -> None:
+        """Wait until each of these ranks has written the line: together, or some a little later."""
+
+        def said() -> bool:
+            labels = re.findall(rf"^\[([\d,-]+)\] {re.escape(text)}$", self.text, re.MULTILINE)
+            return {rank for label in labels for rank in rank_options(label)} >= set(ranks)
+
+        support.eventually(said, within_s, lambda: f"{text!r} of all ranks in:\n{self.text}")
 
     @property
     def text(self) -> str:

@@ -179,7 +179,7 @@ def test_the_stop_button_gives_the_prompt_back(notebook, record_property):
     notebook.run("%mesh up --gpus 4")
     notebook.run("%%mesh\nbefore = rank")
     cell = notebook.start(SLEEPING)
-    cell.shows("[0-3] asleep")
+    cell.shows_of(range(4), "asleep")
     cell.element.evaluate(WATCH)
     notebook.page.click(STOP)
     cell.finish()

@@ -28,6 +28,7 @@ def test_run_all_reaches_the_end(tour):
     tour.menu("Edit", "Clear Outputs of All Cells")
     tour.menu("Run", "Run All Cells")
     support.eventually(lambda: last_words(tour) == "mesh0 is down\n", READY_S, "the tour to end")
+    support.eventually(lambda: tour.model()[-1]["execution_count"], READY_S, "its last number")
     code = [cell for cell in tour.model() if cell["cell_type"] == "code"]
     failed = [code[index]["source"] for index in tour.errors()]
     assert len(failed) == len(FAIL_ON_PURPOSE)
