@@ -144,7 +144,8 @@ class Debuggee(ABC):
         tracing."""
         if self._tracer is not None:
             main = threading.main_thread().ident or 0
-            self._on_trace_lost(main, lambda: self._jobs.put(lambda: self._raised_by_now(main)))
+            self._on_trace_lost(main, lambda: None)
+            self._jobs.put(lambda: self._trace_raised(main))
 
     def uncaught(self, error: BaseException) -> None:
         """Stop where this arose, which a call has raised in its thread, if somebody wants that."""
@@ -220,7 +221,8 @@ class Debuggee(ABC):
         self._jobs.put(lambda: self._trace_again(thread, then, MAX_LOOKS))
 
     def _trace_again(self, thread: int, then: Job, looks: int) -> None:
-        # Not before the exception is out: it would end that too. Requests are served meanwhile.
+        # Not before the exception is out: it would end that too. Python tells nobody when it is,
+        # so this looks; requests are served in between.
         time.sleep(LOOK_S)
         if (tracer := self._tracer) is None:
             return
@@ -230,7 +232,8 @@ class Debuggee(ABC):
         tracer.trace_again(thread)
         then()
 
-    def _raised_by_now(self, thread: int) -> None:
+    def _trace_raised(self, thread: int) -> None:
+        # The handler that raises the interrupt may still have been running the first time
         time.sleep(INTERRUPTED_S)
         if self._tracer is not None:
             self._tracer.trace_again(thread)

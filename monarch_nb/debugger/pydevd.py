@@ -220,7 +220,7 @@ class Tracer:
             held = self._wait(thread, frame, *rest, **named)
         except BaseException as raised:  # noqa: BLE001  an interrupt: it goes on with that
             interrupt = raised
-        while True:
+        while True:  # here, for Python looks for signals where a function begins: before its `try`
             try:
                 if interrupt is not None:
                     self._let_go(thread)
