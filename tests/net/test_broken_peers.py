@@ -131,7 +131,8 @@ class RawEnd:
             kind, number, _ = struct.unpack_from("<BQQ", body)
             if kind == 1:
                 self.came = number
-                found += self._reader.feed(body[17:])
+                # A body is good until the next record is opened, which may have come with it
+                found += self._reader.feed(bytes(body[17:]))
         return found
 
     def close(self) -> None:

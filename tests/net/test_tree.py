@@ -239,6 +239,19 @@ def test_a_host_that_leaves_is_lost_at_once_and_with_its_words(plant, dials):
 
 
 @pytest.mark.parametrize("dials", [True, False], ids=["it dials", "hosts dial"])
+def test_a_host_that_leaves_as_its_way_changes_is_lost_with_its_words(plant, dials):
+    for _ in range(3):
+        tree = plant(2, 1, dials)
+        last = tree.hosts[-1]
+        while tree.controller.through(last.number) is None:
+            pass  # the controller has just gone over to the tunnel, and the host does not know yet
+        last.thread.loop.call(lambda host=last: host.gateway.leave_controller("its disk is full"))
+        eventually(
+            lambda host=last, tree=tree: tree.controller.lost == [(host.number, "its disk is full")]
+        )
+
+
+@pytest.mark.parametrize("dials", [True, False], ids=["it dials", "hosts dial"])
 def test_all_hosts_hear_at_once_that_the_controller_leaves(plant, dials):
     tree = plant(5, 2, dials)
     tree.until_grown(2)

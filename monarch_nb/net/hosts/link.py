@@ -368,20 +368,28 @@ class Link:
         more is told. `why`: where it was not meant to. The loop's thread."""
         with self._lock:
             self._is_over = True
+            if self._connection is not None:
+                self._leave_by(self._connection, linger_s, why)
+            if self._opening is not None:  # the other end may have gone that way already
+                self._drop_connection()
+                self._tunnel = self._opening
+                self._outgoing.begin_again(0)
             if self._tunnel is not None:
                 while (record := self._outgoing.next()) is not None:
                     self._emit(_DATA, *record)
                 self._emit(_LEAVES, 0, [why.encode()])
-            elif (found := self._connection) is not None:
-                with contextlib.suppress(OSError):
-                    found.socket.settimeout(linger_s)
-                    if self._rest is not None:
-                        found.socket.sendall(self._rest)
-                    while (record := self._outgoing.next()) is not None:
-                        found.socket.sendall(self._record(found, _DATA, *record))
-                    found.socket.sendall(self._sealed(found, _LEAVES, 0, [why.encode()]))
             self._drop_way()
             self._outgoing = Outgoing(self.host)  # with what was lent for it
+
+    def _leave_by(self, connection: Connection, linger_s: float, why: str) -> None:
+        found = connection.socket
+        with contextlib.suppress(OSError):
+            found.settimeout(linger_s)
+            if self._rest is not None:
+                found.sendall(self._rest)
+            while (record := self._outgoing.next()) is not None:
+                found.sendall(self._record(connection, _DATA, *record))
+            found.sendall(self._sealed(connection, _LEAVES, 0, [why.encode()]))
 
     def end(self) -> None:
         """Close it, and tell nobody. What it has not delivered is left for `drain`. The loop's
