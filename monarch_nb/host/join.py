@@ -55,9 +55,12 @@ def _read_ticket(path: Path | None) -> Ticket:
 def _be_part(ticket: Ticket, index: int, within_s: float) -> str | None:
     # Why the job has gone; None where it was shut down in order
     os.environ.update(ticket.env)
-    member = HostMember(stays=False)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # A signal before there is somebody to clean up would leave a run dir behind
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    member = HostMember(stays=False)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         addresses = member.listen(None)
         name = socket.gethostname()
         host = Offer(PROTOCOL, versions(), ticket.job, index, name, addresses)
