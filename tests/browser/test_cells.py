@@ -7,14 +7,14 @@ from textwrap import indent
 import pytest
 
 from tests.browser.lab import OUTPUTS, STOP, picture
-from tests.support import code_until
+from tests.support import code_until, eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 STUCK = """%%mesh
-import re
 if rank < 3: print("started")  # a line of the other may leave before C code holds it, or not
 if rank == 3:
+    open({!r}, "w")
     sum(range(10**10))
 else:
     import time; time.sleep(60)"""
@@ -32,7 +32,7 @@ def test_a_wait_is_told_and_the_line_goes(notebook, tmp_path):
     assert cell.element.locator(OUTPUTS).count() == 1
 
 
-def test_background_auto_errors_and_stop_read_well(notebook):
+def test_background_auto_errors_and_stop_read_well(notebook, tmp_path):
     notebook.run("%mesh up --gpus 4")
     job = notebook.run(
         "%%mesh --noblock -o epoch\nimport time\ntime.sleep(1 + rank)\nprint('epoch over')"
@@ -47,8 +47,10 @@ def test_background_auto_errors_and_stop_read_well(notebook):
     notebook.run("%mesh auto off")
     late = notebook.run("%%mesh --timeout 1\nimport time\nif rank > 1: time.sleep(60)")
     late.shows("TimeoutError: ranks 2-3 had not ended after 1 s and were interrupted")
-    stuck = notebook.start(STUCK)
+    held = tmp_path / "held"
+    stuck = notebook.start(STUCK.format(str(held)))
     stuck.shows_of(range(3), "started")
+    eventually(held.exists, what="C code holds rank 3")
     notebook.page.click(STOP)
     stuck.finish()
     stuck.shows("rank 3 is at Cell In[8], line 5: sum(range(10**10))")
