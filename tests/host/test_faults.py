@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.host.support import Host, host, wait
+from tests.host.support import AGENT, Host, host, wait
 from tests.support import SESSION, descendants, eventually, is_running, session_processes
 
 
@@ -255,3 +255,14 @@ def test_a_zygote_that_is_loading_ends_with_its_agent(tmp_path, monkeypatch):
         [zygote] = descendants(agent.agent_pid)
         kill(agent.agent_pid)
         gone([zygote], 5)
+
+
+@pytest.mark.fault
+def test_a_zygote_that_loads_more_ends_with_its_agent(tmp_path, monkeypatch):
+    loading = tmp_path / "loading"
+    monkeypatch.setenv("MNB_TEST_LOADING", str(loading))
+    with host() as agent:
+        agent.send(AGENT, "load", libraries=["tests.host.endless"])
+        eventually(loading.exists)
+        kill(agent.agent_pid)
+        gone([agent.hear("ready")["zygote"]], 5)

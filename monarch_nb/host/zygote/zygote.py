@@ -22,7 +22,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +39,10 @@ _END_S: Final = 2.0
 _IDLE_MS: Final = 1000
 _OWNERS: Final = 1  # who has spawned the ranks is as busy as they are
 _REPORTED: Final = ("torch", "numpy", "IPython", "cloudpickle", "zmq")
+
+
+class AgentGoneError(BaseException):
+    """The agent has ended, in the middle of an import, which nobody needs any more."""
 
 
 class Zygote:
@@ -61,6 +65,7 @@ class Zygote:
         self._records: dict[int, Path] = {}  # pid -> what a started rank was left to read
         self._is_idle = True
         self._cores = len(os.sched_getaffinity(0))
+        self._agent = os.getppid()
         self._over = False
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
@@ -124,16 +129,21 @@ class Zygote:
         self._when_idle.extend(_later(new))
 
     def _load(self, names: deque[str]) -> None:
-        load_also(names.popleft())
+        try:
+            with _only_while_lives(self._agent):
+                load_also(names.popleft())
+        except AgentGoneError:
+            self._over = True
         self._inherited = dataclasses.replace(self._inherited, setters=threads.find_setters())
 
     def _serve(self) -> None:
         boot = self._asked.popleft()
         self._want(boot.get("libraries") or ())
-        while self._due:
+        while self._due and not self._over:
             self._load(self._due)
         try:
-            self._fork(boot)
+            if not self._over:
+                self._fork(boot)
         except BrokenPipeError:
             self._over = True
         except OSError as error:  # no more processes or files allowed
@@ -234,6 +244,23 @@ def preload(modules: list[str], main: str) -> Record:
 
 def _later(libraries: Sequence[str]) -> list[str]:
     return [name for library in libraries for name in WHEN_IDLE.get(library, ())]
+
+
+@contextlib.contextmanager
+def _only_while_lives(agent: int) -> Iterator[None]:
+    """Raise `AgentGoneError` in the middle of this when the agent ends, which the kernel tells by
+    SIGCONT: an import may take for ever."""
+
+    def look(*_: object) -> None:
+        if os.getppid() != agent:
+            raise AgentGoneError
+
+    before = signal.signal(signal.SIGCONT, look)
+    try:
+        look()
+        yield
+    finally:
+        signal.signal(signal.SIGCONT, before)
 
 
 def load_also(name: str) -> None:
