@@ -21,6 +21,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +55,20 @@ def wake_at_end_of(owner: int) -> None:
     """
     if not die_with_parent(signal.SIGCONT, owner):
         raise ProcessLookupError("the owner is not the parent, or has ended")
+
+
+@contextlib.contextmanager
+def held_back(number: int) -> Iterator[None]:
+    """Take a signal that comes meanwhile when this is over: what is made here is then whole, and
+    somebody ends it. Unlike a mask it is not inherited by threads, nor by what they start."""
+    came: list[int] = []
+    before = signal.signal(number, lambda *_: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+    if came:
+        signal.raise_signal(number)
 
 
 def is_ending(process: int, thread: int) -> bool:

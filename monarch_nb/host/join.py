@@ -7,6 +7,7 @@ until its controller has gone, or cannot be heard for `outage_s`; then nothing o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import socket
@@ -56,11 +57,10 @@ def _be_part(ticket: Ticket, index: int, within_s: float) -> str | None:
     # Why the job has gone; None where it was shut down in order
     os.environ.update(ticket.env)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    # A signal before there is somebody to clean up would leave a run dir behind
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    member = HostMember(stays=False)
-    try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    with contextlib.ExitStack() as ending:
+        with guard.held_back(signal.SIGTERM):
+            member = HostMember(stays=False)
+            ending.callback(_end, member)
         addresses = member.listen(None)
         name = socket.gethostname()
         host = Offer(PROTOCOL, versions(), ticket.job, index, name, addresses)
@@ -68,9 +68,11 @@ def _be_part(ticket: Ticket, index: int, within_s: float) -> str | None:
         secret = Secret.from_text(taken.secret)
         member.join(taken.host, taken.controller, secret, ticket.addresses)
         return member.wait()
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends; a launcher may say so too
-        member.close()
+
+
+def _end(member: HostMember) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends; a launcher may say so too
+    member.close()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -220,6 +222,17 @@ def test_a_host_ends_with_the_process_that_has_started_it():
         eventually(lambda: len(os.listdir(f"/proc/{host}/task")) > 1, 20, "it dials")
         parent.kill()
     eventually(lambda: not is_running(host), 10, "it ends")
+
+
+@pytest.mark.fault
+def test_a_worker_that_is_told_to_end_as_it_starts_leaves_nothing(home):
+    folder = Path(tempfile.gettempdir())
+    before = set(folder.iterdir())
+    command = [sys.executable, "-P", "-m", "monarch_nb.control.hosts.worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        made = eventually(lambda: set(folder.glob("mnb-*")) - before, 20, "it makes its run dir")
+        worker.terminate()
+    assert not any(path.exists() for path in made)
 
 
 @pytest.mark.fault

@@ -8,6 +8,7 @@ owner that says STAY lets it live on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -17,22 +18,30 @@ from typing import Final
 
 from monarch_nb.control.faults import exit_when_told
 from monarch_nb.control.hosts.attach import HostWorker
+from monarch_nb.host import guard
 
 STAY: Final = b"stay"
 
 
 def main() -> None:
     owner = os.pidfd_open(os.getppid())
-    worker = HostWorker(sys.argv[1] if len(sys.argv) > 1 else None, None)
     exit_when_told()
-    threading.Thread(target=_watch, args=(owner, worker), name="monarch-owner", daemon=True).start()
-    sys.stdout.write(f"{worker.address}\n")
-    sys.stdout.close()
-    try:
+    with contextlib.ExitStack() as ending:
+        with guard.held_back(signal.SIGTERM):
+            worker = HostWorker(sys.argv[1] if len(sys.argv) > 1 else None, None)
+            ending.callback(_end, worker)
+        watch = threading.Thread(
+            target=_watch, args=(owner, worker), name="monarch-owner", daemon=True
+        )
+        watch.start()
+        sys.stdout.write(f"{worker.address}\n")
+        sys.stdout.close()
         worker.wait()
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends; its owner may say so too
-        worker.close()
+
+
+def _end(worker: HostWorker) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends; its owner may say so too
+    worker.close()
 
 
 def _watch(owner: int, worker: HostWorker) -> None:

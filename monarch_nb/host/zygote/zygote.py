@@ -134,6 +134,7 @@ class Zygote:
                 load_also(names.popleft())
         except AgentGoneError:
             self._over = True
+            return
         self._inherited = dataclasses.replace(self._inherited, setters=threads.find_setters())
 
     def _serve(self) -> None:
@@ -141,9 +142,10 @@ class Zygote:
         self._want(boot.get("libraries") or ())
         while self._due and not self._over:
             self._load(self._due)
+        if self._over:
+            return
         try:
-            if not self._over:
-                self._fork(boot)
+            self._fork(boot)
         except BrokenPipeError:
             self._over = True
         except OSError as error:  # no more processes or files allowed
