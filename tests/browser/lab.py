@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from playwright.sync_api import Locator, Page
+from playwright.sync_api import TimeoutError as NotInTime
 
 from monarch_nb.notebook.options import ranks as rank_options
 from tests import support
@@ -190,7 +191,10 @@ class Cell:
     def shows(self, text: str | re.Pattern[str], within_s: float = READY_S) -> Locator:
         """Wait until an output has the text."""
         found = self.element.locator(OUTPUTS, has_text=text).last
-        found.wait_for(timeout=within_s * 1000)
+        try:
+            found.wait_for(timeout=within_s * 1000)
+        except NotInTime as error:
+            raise AssertionError(f"{text!r} is not in {self.prompt} {self.text!r}") from error
         return found
 
     def shows_of(self, ranks: Iterable[int], text: str, within_s: float = READY_S) -> None:

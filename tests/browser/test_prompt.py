@@ -21,6 +21,9 @@ def step(x):
 step(21)"""
 
 
+NUMBER = re.compile(r"^\d+\s*$", re.MULTILINE)
+
+
 class Prompt:
     """The box below a cell, as a person finds it."""
 
@@ -90,6 +93,13 @@ def all_stopped(lines: list[str], place: str, source: str) -> list[int]:
     return sorted(found)
 
 
+def number_in(cell: Cell) -> int:
+    """Wait for a line that is a number; where a rank stopped may come late, in the same output."""
+    found = NUMBER.search(cell.shows(NUMBER).inner_text())
+    assert found
+    return int(found[0])
+
+
 def test_a_session_at_the_prompt(ranks: Notebook) -> None:
     cell = ranks.start(STEP)
     prompt = Prompt(ranks, cell)
@@ -142,9 +152,9 @@ def test_a_rank_that_dies_takes_its_question_along(ranks: Notebook) -> None:
     cell = ranks.start("%%mesh\nimport os\nbreakpoint()\nx = 1")
     prompt = Prompt(ranks, cell)
     prompt.type("p os.getpid()")
-    shown = cell.shows(re.compile(r"^\d+\s*$")).inner_text()
+    process = number_in(cell)
     prompt.asks("(rank 0)")
-    os.kill(int(shown), signal.SIGKILL)
+    os.kill(process, signal.SIGKILL)
     prompt.type("p rank", at="(rank 1)")
     prompt.type("continue", at="(rank 1)")
     cell.shows("rank 0: the process was killed by signal 9 (SIGKILL)")
@@ -156,9 +166,9 @@ def test_a_lost_question_holds_up_no_cell(ranks: Notebook) -> None:
     cell = ranks.start("%%mesh 3\nimport os\nbreakpoint()\nx = 1")
     prompt = Prompt(ranks, cell)
     prompt.type("p os.getpid()", at="(rank 3)")
-    shown = cell.shows(re.compile(r"^\d+\s*$")).inner_text()
+    process = number_in(cell)
     prompt.asks("(rank 3)")
-    os.kill(int(shown), signal.SIGKILL)
+    os.kill(process, signal.SIGKILL)
     cell.shows("rank 3: the process was killed by signal 9 (SIGKILL)")
     prompt.is_gone()
     assert ranks.run("%%mesh 1-2\nrank * 0").text == "[1-2] 0"
