@@ -76,6 +76,18 @@ def test_a_rank_that_was_ahead_does_not_hand_on_old_data(fresh):
     assert AGAIN in cell.shown
 
 
+def test_after_many_collectives_a_group_is_made_again_too(fresh):
+    """PyTorch has room for 192 numbers of connections, and none of them is one of a wait."""
+    fresh.ok(f"{HEAD}dist.init_process_group('gloo')\nfor _ in range(300): dist.barrier()")
+    alone = fresh.start("%%mesh 0\nprint('alone', flush=True); dist.barrier()")
+    fresh.until(lambda: "alone" in alone.text())
+    waiting(fresh, alone, "rank 0")
+    fresh.stop_s(alone)
+    cell = fresh.ok("%%mesh\nx = torch.ones(1); dist.all_reduce(x); x.item()")
+    assert values(cell) == "[0-3] 4.0"
+    assert AGAIN in cell.shown
+
+
 def test_a_slip_on_all_ranks_leaves_the_groups_as_they_are(fresh):
     fresh.ok(f"{HEAD}dist.init_process_group('gloo')\ndist.barrier()", timeout_s=60)
     fresh.run("%%mesh\nx = torch.ones(1); dist.all_reduce(x); nmae")

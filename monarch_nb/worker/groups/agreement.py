@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 MEET: Final = dt.timedelta(seconds=20)
 IN_CPP: Final = 0
 """The number of a wait of the main thread of which Python knows nothing."""
-_FIRST_KIND: Final = 64
-"""Kinds of backends of PyTorch's own are smaller numbers. A group keeps a backend for each kind for
-ever, and uses that of the kind which was registered last for a device."""
-
 Turn = tuple[int, int]
 """Who is answered by what a thread does: process and port."""
 
@@ -159,10 +155,10 @@ def connect_again(groups: ProcessGroups, group: Group) -> None:
         key: _made(groups, group, backend, c10d.prefixed(store, f"{index}"))
         for index, (key, backend) in enumerate(old.items())
     }
-    kinds = {key: groups.new_kind() for key in new}
+    kinds = {key: groups.new_kind(name) for key in new}
     for device in list(group._device_types):
         key = id(group._get_backend(device))
-        group._register_backend(device, c10d.backend_kind(_FIRST_KIND + kinds[key]), new[key])
+        group._register_backend(device, c10d.backend_kind(kinds[key]), new[key])
     group._set_group_name(name)
     group._set_group_desc(group.group_desc)
     groups.renewed(group, old.values())
