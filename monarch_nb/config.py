@@ -36,6 +36,9 @@ class Config:
     outage_s: float = 30.0
     """How long nothing may be heard of another host before it counts as unreachable; on it, of the
     client, before its ranks end. Nothing is lost meanwhile."""
+    keep_s: float = 0.0
+    """How long meshes of a notebook on this machine go on without their kernel; 0: they end with
+    it. `%mesh up --keep 8h` says it of one."""
     cleanup_s: float = 3.0
     """How long an actor's `__cleanup__` may take."""
     start_s: float = 120.0

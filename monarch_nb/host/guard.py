@@ -33,6 +33,8 @@ _RLIMIT_LOCKS: Final = 10  # means nothing since Linux 2.4.24, but fork and exec
 _F_SETSIG: Final = 10
 _PF_EXITING: Final = 4
 _FLAGS: Final = 6  # where /proc/<pid>/stat has them, after the name
+_STARTED: Final = 19
+_GONE: Final = "ZXx"  # states there: ended, whoever reaps it
 _LOOK_AGAIN_S: Final = 0.005
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -83,6 +85,16 @@ def is_ending(process: int, thread: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return True
     return bool(int(stat.rpartition(")")[2].split()[_FLAGS]) & _PF_EXITING)
+
+
+def started_at(pid: int) -> int | None:
+    """Return when a process has started, in clock ticks after this host's own start; None where
+    there is none. With its number it means one process for good."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in _GONE else int(fields[_STARTED])
 
 
 def adopt_orphans() -> None:

@@ -76,8 +76,10 @@ class AgentBoot:
         return f"{self.agent:016x}.log"
 
 
-def how_it_ended(code: int) -> str:
-    """Say how a process ended, by its code as `Popen` has it."""
+def how_it_ended(code: int | None) -> str:
+    """Say how a process ended, by its code as `Popen` has it; None: nobody knows."""
+    if code is None:
+        return "ended"
     if code < 0:
         with contextlib.suppress(ValueError):
             return f"was ended by {signal.Signals(-code).name}"

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from monarch_nb.config import Config
 from monarch_nb.errors import LaunchError
@@ -29,6 +31,19 @@ _END_S: Final = 5.0
 _LOG_BYTES: Final = 1 << 14
 _ASK_AGAIN_S: Final = 0.1
 _CANNOT_RUN: Final = "TtD"  # states of /proc: stopped, traced, frozen
+
+
+class Launcher(Protocol):
+    """What has an agent on this host: started it, or found it."""
+
+    @property
+    def pid(self) -> int | None: ...
+    def launch(self, boot: AgentBoot) -> None: ...
+    def wait(self) -> int | None: ...
+    def kill(self) -> None: ...
+    def let_go(self) -> None: ...
+    def close(self) -> None: ...
+    def last_words(self) -> str: ...
 
 
 class LocalLauncher:
@@ -93,10 +108,11 @@ class LocalLauncher:
 
     def last_words(self) -> str:
         """Return the last lines of the agent's and the zygote's stderr."""
-        with contextlib.suppress(OSError), self._log.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES))
-            return last_lines(log.read().decode(errors="replace"))
-        return ""
+        return _end_of(self._log)
+
+    def let_go(self) -> None:
+        """Leave it to itself: it goes on alone if it keeps ranks, else it ends."""
+        self._close_stdin()
 
     def _tell(self, boot: AgentBoot) -> None:
         assert self._process is not None
@@ -110,13 +126,42 @@ class LocalLauncher:
                 self._process.stdin.close()
 
 
+class FoundLauncher:
+    """As `LocalLauncher`, of an agent that another process has started and that goes on."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid: int | None = pid
+        self._handle = os.pidfd_open(pid)
+        self._log = Path(os.devnull)
+
+    def launch(self, boot: AgentBoot) -> None:
+        """Know where it logs."""
+        self._log = Path(boot.run_dir) / boot.log_name()
+
+    def wait(self) -> int | None:
+        """Wait for its end; nobody but its parent knows how it ended."""
+        select.select([self._handle], [], [])
+        return None
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+    def let_go(self) -> None:
+        """Leave it to itself: it notices the end of this process."""
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+    def last_words(self) -> str:
+        return _end_of(self._log)
+
+
 class Patience:
     """How long the pulse of an agent that was launched here may be gone: `judge` is for a
     `PulseWatch`, and kills the agent in the end. `is_over`: nobody wants to know any more."""
 
-    def __init__(
-        self, launcher: LocalLauncher, config: Config, is_over: Callable[[], bool]
-    ) -> None:
+    def __init__(self, launcher: Launcher, config: Config, is_over: Callable[[], bool]) -> None:
         self.silent_s: float | None = None
         """For how long it was silent when it was given up; None: it was not."""
         self._launcher = launcher
@@ -147,11 +192,18 @@ class Patience:
         self._launcher.kill()
         return None
 
-    def how_it_ended(self, code: int) -> str:
-        """Say how the agent ended, by its code as `Popen` has it."""
+    def how_it_ended(self, code: int | None) -> str:
+        """Say how the agent ended, by its code as `Popen` has it; None: nobody knows."""
         if self.silent_s is not None:
             return f"did not answer for {self.silent_s:.1f} s and was killed"
         return how_it_ended(code)
+
+
+def _end_of(path: Path) -> str:
+    with contextlib.suppress(OSError), path.open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES))
+        return last_lines(log.read().decode(errors="replace"))
+    return ""
 
 
 def _may_run(pid: int) -> bool:

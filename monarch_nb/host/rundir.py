@@ -1,7 +1,8 @@
 """The run dir: where an owner's unix sockets live, and how dead owners' dirs are swept.
 
 Rule: a dir is removed by others only if it is ours, carries our marker and its lock can be taken,
-which means that the owner is dead. The lock is the kernel's, so no crash leaves it taken.
+which means that all who hold it are dead: its owner, and the agent of a kept mesh. The lock is the
+kernel's, so no crash leaves it taken.
 """
 
 from __future__ import annotations
@@ -27,21 +28,66 @@ _OWNER: Final = "owner"
 _MARKER: Final = b"monarch_nb run dir of process "
 _SOCKET_NAME_BYTES: Final = len("/") + 16 + len(wire.STREAM_SUFFIX)
 _RANDOM_BYTES: Final = 8  # of mkdtemp's
+_PID_DIGITS: Final = 16  # room for any process number, so that one overwrites another
 
 
 class RunDir:
-    """A run dir of this process, of mode 0700. It is ours as long as this object is not removed."""
+    """A run dir that this process holds, of mode 0700."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
         self._lock = lock
 
+    def own(self) -> None:
+        """Become its owner, whom `owners` names: the one before has ended, or has no part in it."""
+        os.pwrite(self._lock, _MARKER + f"{os.getpid():<{_PID_DIGITS}}".encode(), 0)
+
     def remove(self) -> None:
         """Remove the dir and give up the lock. May be called again."""
         shutil.rmtree(self.path, ignore_errors=True)
+        self.leave()
+
+    def leave(self) -> None:
+        """Give up the lock, and leave the dir to who holds it besides. May be called again."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def hold(path: Path) -> RunDir:
+    """Hold the run dir of another process too: it is there until the last holder has ended.
+
+    Raises `LaunchError` where it is gone, or none of ours.
+    """
+    try:
+        check_private(path)
+        lock = os.open(path / _OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:  # also AuthError
+        raise LaunchError(f"the folder {path} of the mesh cannot be used: {error}") from None
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    return RunDir(path, lock)
+
+
+def new_lifeline(path: Path, owner: int) -> int:
+    """Make what ends with this process, the owner of that id; the agent opens the other end."""
+    fifo = _lifeline(path, owner)
+    os.mkfifo(fifo, 0o600)
+    return os.open(fifo, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)  # else it waits for a reader
+
+
+def open_lifeline(path: Path, owner: int) -> int:
+    """Return a descriptor that can be read, and has nothing in it, when that owner has ended.
+
+    Raises `FileNotFoundError` where the owner has made none.
+    """
+    fifo = _lifeline(path, owner)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fifo.unlink()
+    return reader
+
+
+def _lifeline(path: Path, owner: int) -> Path:
+    return path / f"{owner:016x}.lifeline"
 
 
 def new_run_dir() -> RunDir:
@@ -85,7 +131,8 @@ def owners() -> list[Owner]:
         for path in base.glob(f"{PREFIX}*"):
             if not _is_private(path) or not wire.has_debug_server(path):
                 continue
-            if (pid := _owner_of(path)) is not None:
+            pid = _owner_of(path)
+            if pid is not None and psutil.pid_exists(pid):  # an agent may hold it alone
                 found[pid] = Owner(pid, path, _command(pid))
     return list(found.values())
 
@@ -96,7 +143,7 @@ def _owner_of(path: Path) -> int | None:
     except OSError:
         return None
     try:
-        text = os.pread(lock, len(_MARKER) + 16, 0)
+        text = os.pread(lock, len(_MARKER) + _PID_DIGITS, 0)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:  # its owner lives
         return int(text.removeprefix(_MARKER)) if text.startswith(_MARKER) else None
@@ -129,7 +176,7 @@ def _mark(path: Path) -> int:
     draft = path / f".{_OWNER}"
     lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     os.write(lock, _MARKER + str(os.getpid()).encode())
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    fcntl.flock(lock, fcntl.LOCK_SH)
     draft.rename(path / _OWNER)
     return lock
 

@@ -158,6 +158,7 @@ def connect_job_server(run_dir: Path) -> socket.socket:
 def _listen(run_dir: Path, path: Path) -> socket.socket:
     check_private(run_dir)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path.unlink(missing_ok=True)  # of an owner that has gone
     listener.bind(str(path))
     listener.listen(_BACKLOG)
     return listener

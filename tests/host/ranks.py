@@ -25,6 +25,8 @@ def run(boot: dict[str, Any]) -> int:
     links.start()
     send(links, boot, {"verb": "up", "proc": boot["proc"]})
     while (order := orders.get())["verb"] != "exit":
+        if order["verb"] == "controller_gone":
+            continue
         if order["verb"] == "facts":
             send(links, boot, {"verb": "facts", "proc": boot["proc"], **facts(boot)})
         else:

@@ -1,11 +1,15 @@
-"""The agent of a host: forks ranks from a zygote, watches them, and outlives nobody.
+"""The agent of a host: forks ranks from a zygote, watches them, and ends with its owner.
 
-Its standard input stays open: the agent ends with its owner. One thread, one poll. What a message
-or an exit means is decided by `rank_states.py`; here it is done. It never imports torch or IPython.
+Its standard input stays open as long as that lives. Where ranks are kept, it goes on alone with
+them for the time that was said, until another owner comes (`keeping.py`). One thread, one poll.
+What a message or an exit means is decided by `rank_states.py`; here it is done. It never imports
+torch or IPython.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import select
 import shutil
@@ -18,13 +22,16 @@ from pathlib import Path
 from typing import Final
 
 from monarch_nb.config import Config
+from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.messages import agents as messages
-from monarch_nb.core.wire.messages import codec
+from monarch_nb.core.wire.messages import codec, keeping
 from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.data import gpus
+from monarch_nb.data.record_log import RecordLog, output_log
 from monarch_nb.errors import RemoteProtocolError
-from monarch_nb.host import guard
+from monarch_nb.host import guard, rundir
 from monarch_nb.host.agent import events, rank_states, requests
+from monarch_nb.host.agent.keeping import Keeping
 from monarch_nb.host.agent.loop import Loop
 from monarch_nb.host.agent.mailbox import Mailbox, Request
 from monarch_nb.host.agent.ranks import FDS_PER_RANK, Ranks
@@ -36,6 +43,7 @@ from monarch_nb.host.agent.zygote_client import (
 )
 from monarch_nb.host.launch import AgentBoot, Record, last_lines
 from monarch_nb.host.output import Piece
+from monarch_nb.host.rundir import RunDir
 from monarch_nb.host.status.board import FASTEST_S, Viewers
 from monarch_nb.host.status.inspect import Inspector, Wanted
 from monarch_nb.host.status.memory import MemoryGroup
@@ -53,6 +61,10 @@ class Agent:
         self._over = False
         self._owner_gone = False
         self._owner: int | None = None  # a pidfd
+        self._lifelines: list[int] = [0]  # each ends with the owner
+        self._keeping = Keeping()
+        self._held: RunDir | None = None
+        self._output_log: RecordLog | None = None  # of what ranks write that are kept
         self._is_ready = False
         self._failed_verbs: set[str] = set()
         self._killed: set[int] = set()  # by us: no business of the out-of-memory killer
@@ -90,6 +102,8 @@ class Agent:
                 self._on_request(request)
             now = time.monotonic()
             self._feed(events.Tick())
+            if (due := self._keeping.due()) is not None and due <= now:
+                self._end_now()
             self._inspector.native.expire(now)
             self._pass_on(self._ranks.flow.flush(now))
             self._ranks.flow.tell()
@@ -100,7 +114,7 @@ class Agent:
         if self._over or self._mailbox.ready():
             return 0.0
         dues = [self._states.deadline(), self._ranks.flow.due(), self._viewers.due()]
-        dues.append(self._inspector.native.due())
+        dues += [self._inspector.native.due(), self._keeping.due()]
         due = min((due for due in dues if due is not None), default=None)
         pauses = [self._mailbox.pause_s(), None if due is None else due - time.monotonic()]
         return min((pause for pause in pauses if pause is not None), default=None)
@@ -119,7 +133,8 @@ class Agent:
     # ----------------------------------------------------------------------- owner and children
 
     def _watch_owner(self) -> None:
-        self._loop.add(0, self._on_stdin)
+        for lifeline in self._lifelines:
+            self._loop.add(lifeline, functools.partial(self._on_lifeline, lifeline))
         if self._boot.owner_pid is not None:
             try:
                 self._owner = os.pidfd_open(self._boot.owner_pid)
@@ -128,6 +143,15 @@ class Agent:
             else:
                 self._loop.add(self._owner, self._on_owner_end)
 
+    def _watch_owner_no_more(self) -> None:
+        ropes = [*self._lifelines, *([] if self._owner is None else [self._owner])]
+        for each in ropes:
+            self._loop.remove(each)
+            if each:  # standard input stays open, so that nothing else gets its number
+                os.close(each)
+        self._owner, self._lifelines = None, []
+        self._boot = dataclasses.replace(self._boot, owner_pid=None, owner_thread=None)
+
     def _watch_children(self) -> None:
         reader, writer = socket.socketpair()
         reader.setblocking(False)
@@ -135,17 +159,86 @@ class Agent:
         self._wakeups = reader
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.signal(signal.SIGCONT, lambda _number, _frame: None)
-        signal.signal(signal.SIGTERM, lambda _number, _frame: self._on_owner_end())
+        signal.signal(signal.SIGTERM, lambda _number, _frame: self._end_now())
         writer.send(b"0")  # the zygote may have ended before
         signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
         self._loop.add(reader.fileno(), self._on_signal)
 
-    def _on_stdin(self) -> None:
-        if not os.read(0, 4096):
+    def _on_lifeline(self, lifeline: int) -> None:
+        if not os.read(lifeline, 4096):
             self._on_owner_end()
 
     def _on_owner_end(self) -> None:
+        if not self._keeping.procs.intersection(self._states.procs) or self._states.ending:
+            self._end_now()
+        elif not self._keeping.is_alone:
+            self._go_on_alone()
+
+    def _end_now(self) -> None:
         self._over = self._owner_gone = True
+
+    # ------------------------------------------------------------------------------ kept meshes
+
+    def _keep(self, keep: keeping.Keep, request: Request) -> None:
+        requests.check_procs(keep.procs)
+        if self._held is None:
+            run_dir = Path(self._boot.run_dir)
+            self._held = rundir.hold(run_dir)
+            log = output_log(run_dir, self._boot.agent)
+            self._output_log = RecordLog(log, self._config.log_bytes)
+        if self._zygote is not None:
+            self._zygote.outlive_owner()
+        self._keeping.keep(keep)
+        self._answer(request.asker, Done())
+
+    def _go_on_alone(self) -> None:
+        self._watch_owner_no_more()
+        self._keeping.begin(time.monotonic())
+        self._viewers.end(self._boot.controller)
+        self._feed(events.ControllerLost(self._keeping.procs))
+        self._mailbox.drop(self._boot.controller)
+
+    def _adopt(self, adopt: keeping.Adopt, request: Request) -> None:
+        refused = self._keeping.refusal(adopt, self._boot.owner_pid)
+        if refused is not None:
+            self._answer(request.asker, refused)
+            return
+        old, new = self._boot.controller, request.asker.process
+        lifeline = rundir.open_lifeline(Path(self._boot.run_dir), new)
+        if not self._keeping.is_alone:
+            self._tell(old, keeping.TakenOver(adopt.who, time.time()))
+            self._watch_owner_no_more()
+        alone_s = self._keeping.end(time.monotonic())
+        self._boot = dataclasses.replace(
+            self._boot, controller=new, owner_pid=adopt.owner_pid, owner_thread=None
+        )
+        self._lifelines = [lifeline]
+        self._watch_owner()
+        self._viewers.end(old)
+        self._feed(events.Adopted(new))
+        self._answer(request.asker, self._what_there_is(alone_s))
+
+    def _look(self, look: keeping.Look, request: Request) -> None:
+        refused = self._keeping.stranger(look.key)
+        if refused is not None:
+            self._answer(request.asker, refused)
+            return
+        handle, viewer = os.pidfd_open(look.pid), request.asker.process
+        self._loop.add(handle, lambda: self._viewer_ended(viewer, handle))
+        self._answer(request.asker, self._what_there_is(None))
+
+    def _viewer_ended(self, viewer: int, handle: int) -> None:
+        self._loop.remove(handle)
+        os.close(handle)
+        self._viewers.end(viewer)
+        self._feed(events.WatcherGone(viewer))
+        self._mailbox.drop(viewer)
+
+    def _what_there_is(self, alone_s: float | None) -> keeping.Adopted:
+        pids = self._ranks.pids(self._states.procs)
+        found = list(gpus.visible_gpus())
+        logged = 0 if self._output_log is None else self._output_log.number
+        return keeping.Adopted([*pids], [*pids.values()], found, os.getpid(), logged, alone_s)
 
     def _owner_is_dead(self) -> bool:
         # then nobody is left to remove the run dir; its files are closed a moment before
@@ -161,7 +254,10 @@ class Agent:
         return self._zygote
 
     def _client_of(self, started: StartedZygote) -> ZygoteClient:
-        settings = settings_for(self._boot, self._ranks_file_limit)
+        boot = self._boot
+        if self._held is not None:  # it outlives the owner
+            boot = dataclasses.replace(boot, owner_pid=None)
+        settings = settings_for(boot, self._ranks_file_limit)
         return ZygoteClient(started, settings, self._loop, self._on_zygote)
 
     def _on_zygote(self, record: Record, fds: list[int]) -> None:
@@ -278,7 +374,20 @@ class Agent:
 
     def _pass_on(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
-            self._tell(self._boot.controller, messages.RawOutput(**piece._asdict()))
+            output = messages.RawOutput(**piece._asdict())
+            self._tell(self._boot.controller, output)
+            if self._output_log is not None:
+                self._log(output)
+            if self._keeping.is_alone:
+                self._ranks.flow.taken(piece.bytes, time.monotonic())
+
+    def _log(self, output: messages.RawOutput) -> None:
+        assert self._output_log is not None
+        try:
+            self._output_log.append(0, frames.OUTPUT_PORT, time.time(), codec.encode(output))
+        except OSError:  # the disk is full: ranks must not end with that
+            traceback.print_exc()
+            self._output_log = None
 
     def _send_status(self, now: float) -> None:
         if (news := self._viewers.news(now)) is not None:
@@ -411,6 +520,9 @@ _HANDLERS: Final[dict[str, tuple[type, Callable[..., None]]]] = {
         (messages.Shutdown, Agent._shutdown),
         (messages.Hello, Agent._hello),
         (messages.StopAll, Agent._stop_all),
+        (keeping.Keep, Agent._keep),
+        (keeping.Adopt, Agent._adopt),
+        (keeping.Look, Agent._look),
     )
 }
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from monarch_nb.core.wire.messages.agents import Exited, Heard, Leave, Silent, Spawned, ZygoteFailed
+from monarch_nb.core.wire.messages.keeping import ControllerGone
 
-Message = Exited | Heard | Leave | Silent | Spawned | ZygoteFailed
+Message = ControllerGone | Exited | Heard | Leave | Silent | Spawned | ZygoteFailed
 
 
 class Asker(NamedTuple):
@@ -78,6 +79,25 @@ class KillAsked(NamedTuple):
     number: int
 
 
+class ControllerLost(NamedTuple):
+    """Nobody drives the ranks; these go on, and what they have spawned."""
+
+    kept: Collection[int]
+
+
+class Adopted(NamedTuple):
+    """Another process is the controller, in place of the one before and as owner of what that had
+    spawned."""
+
+    controller: int
+
+
+class WatcherGone(NamedTuple):
+    """A process that looked at ranks, and has no part in them, has ended."""
+
+    watcher: int
+
+
 class ZygoteLost(NamedTuple):
     """Every rank is about to end, and nobody may see how."""
 
@@ -88,7 +108,10 @@ class Tick(NamedTuple):
     """Time has passed."""
 
 
-Event = Asked | Forked | Ended | Watched | Pulsed | StopAsked | KillAsked | ZygoteLost | Tick
+Event = (
+    Asked | Forked | Ended | Watched | Pulsed | StopAsked | KillAsked
+    | ControllerLost | Adopted | WatcherGone | ZygoteLost | Tick
+)  # fmt: skip
 
 
 # effects

@@ -8,12 +8,13 @@ twice.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from monarch_nb.config import RANK_COMMAND
 from monarch_nb.core.wire.messages import agents as messages
+from monarch_nb.core.wire.messages.keeping import ControllerGone
 from monarch_nb.host.agent import events
 from monarch_nb.host.agent.events import Answer, Asker, Effect, Ended, Event, Kill, Tell
 
@@ -77,6 +78,7 @@ class RankStates:
         self._stops: list[_Stop] = []
         self._expected: dict[tuple[int, int], float] = {}  # (watcher, proc) -> give up at
         self.ending = False
+        self._is_alone = False
 
     @property
     def procs(self) -> list[int]:
@@ -86,8 +88,8 @@ class RankStates:
         return proc in self._ranks or proc in self._gone
 
     def is_gone(self, proc: int) -> bool:
-        """Return whether this was a rank of ours and has ended."""
-        return proc in self._gone
+        """Return whether this was a rank of ours and has ended, or a controller that has gone."""
+        return proc in self._gone or (self._is_alone and proc == self.controller)
 
     def feed(self, event: Event, now: float) -> list[Effect]:
         """Return what is to be done about `event`, and about all that is due by now."""
@@ -101,7 +103,7 @@ class RankStates:
     def _is_for_ended(self, effect: Effect) -> bool:
         match effect:
             case Tell(process, _) | Answer(Asker(process)):
-                return process in self._gone
+                return self.is_gone(process)
         return False
 
     # ------------------------------------------------------------------------------- events
@@ -122,10 +124,23 @@ class RankStates:
                 yield from self._stop_asked(event, now)
             case events.KillAsked(procs, number):
                 yield from self._kill_asked(procs, number, now)
-            case events.ZygoteLost(text):
-                yield from self._zygote_lost(text, now)
             case events.Tick():
                 pass
+            case _:
+                yield from self._on_other_process(event, now)
+
+    def _on_other_process(self, event: Event, now: float) -> Iterator[Effect]:
+        # what happens to the zygote, or to the controller
+        match event:
+            case events.ControllerLost(kept):
+                yield from self._controller_lost(kept, now)
+            case events.Adopted(controller):
+                self._adopted(controller)
+            case events.WatcherGone(watcher):
+                for rank in self._ranks.values():
+                    rank.watchers.discard(watcher)
+            case events.ZygoteLost(text):
+                yield from self._zygote_lost(text, now)
 
     def _asked(self, event: events.Asked, now: float) -> Iterator[Effect]:
         owner = event.owner
@@ -226,6 +241,32 @@ class RankStates:
                 yield Kill(rank.proc, number)
             elif number in (signal.SIGKILL, signal.SIGTERM):
                 rank.kill_at = now  # as soon as it is forked
+
+    def _controller_lost(self, kept: Collection[int], now: float) -> Iterator[Effect]:
+        self._is_alone = True
+        goes_on = self._with_owned(kept)
+        for rank in list(self._ranks.values()):
+            if rank.proc in goes_on:
+                yield Tell(rank.proc, ControllerGone())
+            else:
+                yield from self._ask_to_exit(rank, self.timing.exit_s, now)
+
+    def _with_owned(self, procs: Collection[int]) -> set[int]:
+        found: set[int] = set()
+        new = set(procs)
+        while new:
+            found |= new
+            new = {rank.proc for rank in self._ranks.values() if rank.owner in new} - found
+        return found
+
+    def _adopted(self, controller: int) -> None:
+        old, self.controller, self._is_alone = self.controller, controller, False
+        for rank in self._ranks.values():
+            rank.watchers = rank.watchers - {old} | {controller}
+            if rank.owner == old:
+                rank.owner = controller
+        for watcher, proc in [key for key in self._expected if key[0] == old]:
+            del self._expected[watcher, proc]
 
     def _zygote_lost(self, text: str, now: float) -> Iterator[Effect]:
         yield Tell(self.controller, messages.ZygoteFailed("zygote", text))

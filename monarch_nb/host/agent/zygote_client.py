@@ -61,6 +61,10 @@ class ZygoteClient:
         """Have ranks that are forked from now on find these loaded."""
         self._post({"load": libraries})
 
+    def outlive_owner(self) -> None:
+        """Have it end with its agent only, and its ranks too."""
+        self._post({"outlive": True})
+
     def ended(self, status: int) -> None:
         """Take what it said last, and close: the process was reaped."""
         self._process.returncode = os.waitstatus_to_exitcode(status)

@@ -114,8 +114,16 @@ class Zygote:
     def ask(self, request: Record) -> None:
         if "load" in request:
             self._want(request["load"])
+        elif "outlive" in request:
+            self._outlive_owner()
         else:
             self._asked.extend({**request["common"], **rank} for rank in request["ranks"])
+
+    def _outlive_owner(self) -> None:
+        if self._owner is not None:
+            self._poll.unregister(self._owner)
+            os.close(self._owner)
+            self._owner = None
 
     def _read_requests(self) -> None:
         for request, _ in self._channel.receive():

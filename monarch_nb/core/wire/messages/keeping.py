@@ -1,0 +1,131 @@
+"""Of kept meshes: their ranks go on when the process that drives them, the controller, has gone,
+and another one takes its place."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request, row
+
+DRIVEN = "driven"
+"""The kind of a refusal: another controller drives the ranks, and lives."""
+
+
+class Keep(Request[Done], verb="keep"):
+    """To an agent: these ranks, and what they have spawned, go on for so long when their controller
+    has gone; who shows the key may take its place. Each replaces the last."""
+
+    procs: list[int]
+    for_s: float
+    key: str
+
+
+class Adopted(NamedTuple):
+    """The sender is the controller now. `procs` are the ranks that live, `pids` their processes;
+    `logged`: so many records of raw output came before; `alone_s`: for how long there was no
+    controller."""
+
+    procs: list[int]
+    pids: list[int]
+    gpus: list[str]
+    pid: int
+    logged: int
+    alone_s: float | None = None
+
+
+class Adopt(Request[Adopted], verb="adopt"):
+    """To an agent: be driven by the sender, a process of this host. `fence`: also if another one
+    that lives does so now. `who` is the new one, for people."""
+
+    key: str
+    owner_pid: int
+    who: str
+    fence: bool = False
+
+
+class Look(Request[Adopted], verb="look"):
+    """To an agent: the sender, this process of this host, looks at the ranks, and drives nothing.
+    Answered as `Adopt`."""
+
+    key: str
+    pid: int
+
+
+class TakenOver(ControlMessage, verb="taken_over"):
+    """From an agent to a controller that drives its ranks no more. `at`: seconds since 1970."""
+
+    who: str
+    at: float
+
+
+class ControllerGone(ControlMessage, verb="controller_gone"):
+    """From an agent to a rank that goes on alone."""
+
+
+# from a controller to a rank
+
+
+class LogOutput(ControlMessage, verb="log_output"):
+    """Log what is printed and shown from now on, up to so many bytes."""
+
+    limit_bytes: int
+
+
+@row
+class KeptCell(NamedTuple):
+    """A cell that runs, waits, or has ended and was not yet taken notice of: who is answered and
+    where, under which tag, what it is called, its text and where its first line stands."""
+
+    source: int
+    reply: int
+    tag: int
+    what: str
+    code: str
+    filename: str
+    first_line: int
+    keep: bool
+    is_over: bool
+
+
+@row
+class CellFile(NamedTuple):
+    """Under which file name the code of a cell is known to tracebacks, and what the cell is
+    called."""
+
+    filename: str
+    what: str
+
+
+class Inventory(NamedTuple):
+    """What a rank has of the controller before. So many records it had `logged` when it began to
+    send what it prints to the new one. `files` are those of the cells that have begun last."""
+
+    cells: list[KeptCell]
+    logged: int
+    files: list[CellFile]
+
+
+class TakeControl(Request[Inventory], verb="take_control"):
+    """The sender is the controller from now on, in place of `old`, and owns what that has
+    spawned here."""
+
+    old: int
+
+
+class ResumeCell(ControlMessage, verb="resume_cell"):
+    """Answer a cell of the controller before to the sender, where this message is answered and
+    under its tag: when it ends, or now if it has. What it prints has this tag from now on."""
+
+    source: int
+    reply: int
+
+
+class AskAgain(ControlMessage, verb="ask_again"):
+    """Ask again what debuggers and `input()` have asked the controller before: the sender knows its
+    cells now."""
+
+
+class CellsTaken(ControlMessage, verb="cells_taken"):
+    """All ranks have ended the cells of the sender that are answered there, and it knows how."""
+
+    replies: list[int]
