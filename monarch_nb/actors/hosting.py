@@ -94,6 +94,8 @@ class Hosting:
         self._booted = threading.Event()
         self._boot_error: BaseException | None = None
         self._boot_watchers: list[Message] = []
+        self._untold: list[tuple[SpawnActor, ActorEnded]] = []  # failures
+        self._telling = threading.Lock()
         self._parked: dict[int, list[Message]] = {}
         self._limits: dict[int, threading.Timer] = {}
         self._parking = threading.Lock()
@@ -264,9 +266,26 @@ class Hosting:
         else:
             driver.interrupts.undisturbed(action)
 
-    def tell_owner(self, spec: SpawnActor, ended: ActorEnded) -> None:
+    def tell_owner(self, owner: int, spec: SpawnActor, ended: ActorEnded) -> None:
+        """Tell the process that owns an actor how this has failed; later, if a controller that has
+        gone owns it."""
+        with self._telling:
+            if owner == self.proc.controller and owner in self.proc.dead:
+                self._untold.append((spec, ended))
+                return
         failed, payload = ActorFailed(spec.port, ended.text), Payload(ended.sealed())
-        self.proc.control(spec.owner[0], failed, payload=payload, rank=spec.rank)
+        self.proc.control(owner, failed, payload=payload, rank=spec.rank)
+
+    def belong_to(self, old: int, controller: int) -> None:
+        """Have what one controller has spawned be another's, which is told what has failed since
+        the first has gone."""
+        for driver in list(self.drivers.values()):
+            if driver.instance.owner[0] == old:
+                driver.instance.belong_to((controller, driver.instance.owner[1]))
+        with self._telling:
+            untold, self._untold = self._untold, []
+        for spec, ended in untold:
+            self.tell_owner(controller, spec, ended)
 
     def interrupt_all(self) -> None:
         for driver in list(self.drivers.values()):

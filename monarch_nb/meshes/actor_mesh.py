@@ -144,10 +144,10 @@ class ActorMesh(ShapedMesh, Generic[A]):
 
 @returns_future
 async def _constructed(mesh: ActorMesh[Any]) -> None:
-    await Endpoint(_whole(mesh._state), "initialized", _NO_ARGUMENTS).call()
+    await Endpoint(whole_actors(mesh._state), "initialized", _NO_ARGUMENTS).call()
 
 
-def _whole(state: ActorsState) -> ActorMesh[Any]:
+def whole_actors(state: ActorsState) -> ActorMesh[Any]:
     return ActorMesh(state, state.shape)
 
 
@@ -161,8 +161,8 @@ def spawn_actors(
     port: int | None = None,
 ) -> ActorMesh[Any]:
     """Do what `ProcMesh.spawn` does; `port`: one that everybody knows, instead of a new one."""
-    made = current.part(Spawner).spawn_actors(procs, name, cls, args, kwargs, _whole, port)
-    return _whole(made)
+    made = current.part(Spawner).spawn_actors(procs, name, cls, args, kwargs, whole_actors, port)
+    return whole_actors(made)
 
 
 _NO_ARGUMENTS = BoundCheck(lambda _self: None, 1)
@@ -171,6 +171,6 @@ _NO_ARGUMENTS = BoundCheck(lambda _self: None, 1)
 def restore_actors(whole: tuple[Any, ...], shape: Shape) -> ActorMesh[Any]:
     number, name, cls, full, processes = whole
     state = ActorsState(
-        cls=cls, number=number, name=name, shape=full, processes=processes, wrap=_whole
+        cls=cls, number=number, name=name, shape=full, processes=processes, wrap=whole_actors
     )
     return ActorMesh(known_here(state), shape)

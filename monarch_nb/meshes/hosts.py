@@ -67,6 +67,41 @@ class SpawnOptions(NamedTuple):
     anywhere: bool = False
 
 
+class KeptProcs(NamedTuple):
+    """All that another controller needs to own a mesh of processes: what was asked for, and by rank
+    what there is now."""
+
+    place: HostPart
+    per_host: Mapping[str, int]
+    options: SpawnOptions
+    number: int
+    name: str
+    shape: Shape
+    processes: list[int]
+    agents: list[int]
+    homes: list[Seat]
+    slots: list[int]
+    generation: int
+    pids: dict[int, int]
+
+
+def _state_of(kept: KeptProcs, wrap: Callable[[ProcsState], Any], *, owned: bool) -> ProcsState:
+    return ProcsState(
+        agents=kept.agents,
+        homes=kept.homes,
+        slots=kept.slots,
+        number=kept.number,
+        name=kept.name,
+        owner_port=context.current_instance().port,
+        shape=kept.shape,
+        processes=kept.processes,
+        pids=kept.pids,
+        generation=kept.generation - 1,  # whoever takes over counts on
+        owned=owned,
+        wrap=wrap,
+    )
+
+
 class Hosts:
     def __init__(self, proc: Proc, spawner: Spawner, supervision: Supervision) -> None:
         self.proc = proc
@@ -87,6 +122,20 @@ class Hosts:
         request = _Request(self, place, per_host, options, wrap)
         request.start(list(range(len(request.state.processes))))
         return request.state
+
+    def restore(self, kept: KeptProcs, wrap: Callable[[ProcsState], Any]) -> ProcsState:
+        """Own a mesh whose processes live, and whose controller has gone."""
+        old = _state_of(kept, wrap, owned=True)
+        request = _Request(self, kept.place, kept.per_host, kept.options, wrap, old)
+        request.start([])
+        return request.state
+
+    def look_at(self, kept: KeptProcs, why: str, wrap: Callable[[ProcsState], Any]) -> ProcsState:
+        """Know a mesh that another controller drives; every use of it fails with `why`."""
+        state = _state_of(kept, wrap, owned=False)
+        state.only_see(why)
+        self.supervision.own(state)
+        return state
 
     def local_agent(self) -> int:
         return self.proc.agent
@@ -183,6 +232,7 @@ class _Request:
         if old is not None:
             state.take_over(old)
         state.resized_by(self._resized)
+        state.kept_by(self._kept)
         command = options.command
         if command is None:
             python = place.python
@@ -199,6 +249,23 @@ class _Request:
         self.bootstrap: Payload | None = None
         if options.bootstrap is not None:
             self.bootstrap = self.proc.encode(options.bootstrap, ())
+
+    def _kept(self) -> KeptProcs:
+        state = self.state
+        return KeptProcs(
+            place=self.place,
+            per_host=dict(self.per_host),
+            options=self.options,
+            number=state.number,
+            name=state.name,
+            shape=state.shape,
+            processes=list(state.processes),
+            agents=list(state.agents),
+            homes=list(state.homes),
+            slots=list(state.slots),
+            generation=state.generation,
+            pids=dict(state.pids),
+        )
 
     def start(self, ranks: list[int]) -> None:
         self.hosts.spawner.spawn_procs(self.state, self.send, ranks)

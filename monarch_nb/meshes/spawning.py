@@ -12,7 +12,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from monarch_nb.actors.definition import check_class, check_constructor, is_sync
 from monarch_nb.core.shape.extent import Shape, Slice
@@ -40,6 +40,19 @@ from monarch_nb.process.process import Proc, Wait, Waiter, new_actor_port
 from monarch_nb.process.supervision.supervision import MeshFailure, MeshState, Supervision
 
 
+class KeptActors(NamedTuple):
+    """All that another controller needs to own a mesh of actors: what they were made of, on which
+    ranks of which mesh."""
+
+    name: str
+    number: int
+    cls: type
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    procs: int
+    on: Shape
+
+
 class Spawner:
     def __init__(self, proc: Proc, supervision: Supervision) -> None:
         self.proc = proc
@@ -62,23 +75,14 @@ class Spawner:
         check_class(cls)
         check_constructor(cls, args, kwargs)
         self._check_usable(procs)
-        instance = context.current_instance()
-        state = ActorsState(
-            cls=cls,
-            procs=procs.state,
-            proc_ranks=tuple(procs.ranks),
-            number=port or new_actor_port(),
-            name=name,
-            owner_port=instance.port,
-            shape=Shape(procs.shape.labels, Slice.new_row_major(procs.shape.ndslice.sizes)),
-            processes=procs.processes,
-            owned=True,
-            wrap=wrap,
-        )
-        spec = _spec(state, instance, self.proc.id)
+        number = port or new_actor_port()
+        state = self._state_of(procs, name, cls, number, wrap)
+        spec = _spec(state, context.current_instance(), self.proc.id)
         content = (cls, args, kwargs, procs.reference())
         payload = self.proc.encode(content, state.processes)
         kept = None if payload.flags & SHARED else payload
+        made_of = KeptActors(name, number, cls, args, kwargs, procs.state.number, procs.shape)
+        state.kept_by(lambda: made_of)
         self.supervision.own(state)
         procs.state.actors.append(state)
         state.start(
@@ -86,6 +90,38 @@ class Spawner:
             functools.partial(self._construct, state, spec, content, kept),
         )
         return state
+
+    def restore_actors(
+        self, procs: Part, kept: KeptActors, wrap: Callable[[ActorsState], Any]
+    ) -> ActorsState:
+        """Own actors that live, and whose controller has gone."""
+        state = self._state_of(procs, kept.name, kept.cls, kept.number, wrap)
+        spec = _spec(state, context.current_instance(), self.proc.id)
+        content = (kept.cls, kept.args, kept.kwargs, procs.reference())
+        state.kept_by(lambda: kept)
+        self.supervision.own(state)
+        procs.state.actors.append(state)
+        state.start(
+            lambda: completed(None),
+            functools.partial(self._construct, state, spec, content, None),
+        )
+        return state
+
+    def _state_of(
+        self, procs: Part, name: str, cls: type, number: int, wrap: Callable[[ActorsState], Any]
+    ) -> ActorsState:
+        return ActorsState(
+            cls=cls,
+            procs=procs.state,
+            proc_ranks=tuple(procs.ranks),
+            number=number,
+            name=name,
+            owner_port=context.current_instance().port,
+            shape=Shape(procs.shape.labels, Slice.new_row_major(procs.shape.ndslice.sizes)),
+            processes=procs.processes,
+            owned=True,
+            wrap=wrap,
+        )
 
     def _check_usable(self, procs: Part) -> None:
         state = procs.state
@@ -212,6 +248,7 @@ class Spawner:
         return future
 
     def stop_procs(self, state: ProcsState, reason: str) -> Future[None]:
+        state.check_driven()
         if not state.owned:
             raise RuntimeError("only the process that spawned a ProcMesh can stop it")
         if self.proc.id in state.processes:
@@ -317,9 +354,10 @@ class BootCall(Future[bool], Waiter):
         self._mesh = state
         self._missing = {state.processes[rank]: rank for rank in ranks}
         self.port = proc.new_port()
-        proc.waiting[self.port] = self
         if not self._missing:
             self._set_result(True)
+            return
+        proc.waiting[self.port] = self
 
     def deliver(self, message: Message) -> None:
         rank = self._missing.pop(message.source, None)

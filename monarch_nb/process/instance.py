@@ -95,6 +95,10 @@ class Instance:
 
     kill = abort
 
+    def belong_to(self, owner: tuple[int, int]) -> None:
+        """Have another owner from now on: a process, and a port there."""
+        self.owner = owner
+
     def tag_calls(self, tag: int) -> None:
         """Make the calls from now on for this notebook cell; 0: for none."""
         self.tag = tag

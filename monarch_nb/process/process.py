@@ -118,6 +118,11 @@ class Proc:
         """Ask another agent from now on: the one of this host has ended."""
         self.agent = agent
 
+    def follow(self, controller: int) -> None:
+        """Have another controller from now on: the one before has gone, or drives others."""
+        self.controller = controller
+        self._watched.add(controller)
+
     def start(self, handlers: Iterable[Serve]) -> None:
         """Begin to receive. Raises `ValueError` where a message has two handlers."""
         for each in (serve(Release, self._on_release), *handlers):

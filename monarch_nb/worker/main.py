@@ -29,9 +29,19 @@ from monarch_nb.actors.sync_driver import Task, WorkQueue
 from monarch_nb.config import Config
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire import pickling
-from monarch_nb.core.wire.frames import OUTPUT, OUTPUT_PORT, REPLY, Message
-from monarch_nb.core.wire.messages import actors, agents, cells, codec, debug, groups, status
+from monarch_nb.core.wire.frames import OUTPUT_PORT, REPLY, Message
+from monarch_nb.core.wire.messages import (
+    actors,
+    agents,
+    cells,
+    codec,
+    debug,
+    groups,
+    keeping,
+    status,
+)
 from monarch_nb.core.wire.messages.codec import Done, encode_output
+from monarch_nb.data.record_log import output_log
 from monarch_nb.meshes.process_groups import Membership, RankIdentity
 from monarch_nb.process import current, interrupts, remote_errors
 from monarch_nb.process.payloads import Payload
@@ -45,7 +55,9 @@ from monarch_nb.worker.cells.questions import QuestionService
 from monarch_nb.worker.cells.queue import CellQueue
 from monarch_nb.worker.cells.rank_mesh import RankMesh
 from monarch_nb.worker.cells.shell import prepare_shell
+from monarch_nb.worker.cells.unseen import UnseenCells
 from monarch_nb.worker.cells.variables import Variables
+from monarch_nb.worker.controller import Controller
 from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.dap import Dap
 from monarch_nb.worker.debug.debugger import Debugger
@@ -88,7 +100,49 @@ class Rank:
         self._drains: list[Callable[[], None]] = []  # of what is printed
         queues: list[Callable[[], int]] = [self.work.qsize]
         self.board = BoardWriter(boot["board"], queues)
-        self.runtime = Runtime(
+        self.runtime = self._new_runtime(queues)
+        self.proc = self.runtime.proc
+        self.groups = ProcessGroups(
+            Place(boot["store"], boot["rank"], boot["world_size"]),
+            self.board,
+            self.proc,
+            boot["owner"],
+            self._paused_s,
+            self._tell_of_groups,
+            shares_gpus=boot["shares_gpus"],
+        )
+        self._axis_groups = AxisGroups(self.groups)
+        self.runtime.supervision.on_exit.append(self.groups.deaths.on_exit)
+        self.hosting = self.runtime.hosting
+        self.pauses = Pauses(self.proc, self.board)
+        unseen = UnseenCells()
+        self.controller = self._new_controller(unseen)
+        self.metrics = MetricsPump(
+            recorder,
+            lambda tag, content: self._send(tag, "metrics", content=content),
+            boot["world_size"],
+        )
+        self.cells = CellQueue(
+            self.runtime,
+            self.work,
+            self._names(),
+            self.controller,
+            unseen,
+            Descriptors(boot["board"]),
+            self.groups,
+            self.metrics.drain,
+        )
+        prompts: dict[int, DebugChannel] = {}
+        self.dap = Dap(self.hosting, self.board, self.cells, prompts)
+        self.debugger = Debugger(self.hosting, self.board, self.dap, prompts)
+        self.regrouping = Regrouping(self.cells, self.groups)
+        self.agreement = Agreement(self.cells, self.groups, self._turn_of, self._is_at_rest)
+        self.comms = Comms(self.runtime, self.work, self.cells, self.controller)
+        self._leaving = False
+
+    def _new_runtime(self, queues: list[Callable[[], int]]) -> Runtime:
+        boot = self.boot
+        return Runtime(
             process=boot["proc"],
             agent=boot["agent"],
             controller=boot["controller"],
@@ -105,40 +159,19 @@ class Rank:
             ),
             membership=Membership(self._identity(), self._group_of),
         )
-        self.proc = self.runtime.proc
-        self.groups = ProcessGroups(
-            Place(boot["store"], boot["rank"], boot["world_size"]),
-            self.board,
-            self.proc,
-            boot["owner"],
-            self._paused_s,
-            self._tell_of_groups,
-            shares_gpus=boot["shares_gpus"],
-        )
-        self._axis_groups = AxisGroups(self.groups)
-        self.runtime.supervision.on_exit.append(self.groups.deaths.on_exit)
-        self.hosting = self.runtime.hosting
-        self.pauses = Pauses(self.proc, self.board)
-        self.metrics = MetricsPump(
-            recorder,
-            lambda tag, content: self._send(tag, "metrics", content=content),
-            boot["world_size"],
-        )
-        self.cells = CellQueue(
-            self.runtime,
-            self.work,
-            self._names(),
-            Descriptors(boot["board"]),
-            self.groups,
-            self.metrics.drain,
-        )
-        prompts: dict[int, DebugChannel] = {}
-        self.dap = Dap(self.hosting, self.board, self.cells, prompts)
-        self.debugger = Debugger(self.hosting, self.board, self.dap, prompts)
-        self.regrouping = Regrouping(self.cells, self.groups)
-        self.agreement = Agreement(self.cells, self.groups, self._turn_of, self._is_at_rest)
-        self.comms = Comms(self.runtime, self.work, self.cells)
-        self._leaving = False
+
+    def _new_controller(self, unseen: UnseenCells) -> Controller:
+        log = output_log(self.proc.links.run_dir, self.proc.id)
+        made = Controller(self.proc, self.runtime.supervision, log, unseen)
+        made.on_change += self._belong_to, self.hosting.belong_to
+        made.on_change.append(lambda _old, _new: self.metrics.begin_anew())
+        return made
+
+    def _belong_to(self, old: int, controller: int) -> None:
+        if self.boot["owner"] == old:
+            self.boot["owner"] = controller
+            self.groups.belong_to(controller)
+        self.groups.tell_again()
 
     def _paused_s(self, within_s: float) -> float:
         return self.pauses.of_mesh_s(within_s)
@@ -242,6 +275,12 @@ class Rank:
             serve(actors.Regroup, self._on_regroup),
             serve(actors.SetLogLevel, self._on_logging),
             serve(actors.WorkspaceSynced, Workspaces(self.proc, self.work).on_workspace),
+            serve(keeping.LogOutput, self.controller.on_log_output),
+            serve(keeping.ControllerGone, self.controller.on_gone),
+            serve(keeping.TakeControl, self.controller.on_take),
+            serve(keeping.ResumeCell, self.cells.on_resume),
+            serve(keeping.CellsTaken, self.cells.on_taken),
+            serve(keeping.AskAgain, lambda _asked, _: self.debugger.ask_again(self.controller.tag)),
             serve(cells.RunCell, self.cells.on_cell),
             serve(cells.InterruptCell, self.cells.on_interrupt),
             serve(cells.GetVariable, variables.on_get),
@@ -377,7 +416,7 @@ class Rank:
     ) -> None:
         output = cells.Output(self.boot["mesh"], self.boot["rank"], stream, text, content, blocks)
         payload = self.proc.encode_bytes(encode_output(output))
-        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, payload, tag=tag)
+        self.controller.send_output(OUTPUT_PORT, payload, tag)
 
     # requests of the owner
 

@@ -137,6 +137,7 @@ class MeshState:
     trouble: bool = field(default=False, init=False)
     version: int = field(default=0, init=False)
     _before_use: Callable[[], object] | None = field(default=None, init=False)
+    _only_seen: str | None = field(default=None, init=False)
     _kept_back: MeshFailure | None = field(default=None, init=False)
     _said: dict[object, SupervisionError] = field(default_factory=dict, init=False)  # see `loss`
 
@@ -181,17 +182,35 @@ class MeshState:
         self.version += 1
         self._look_for_trouble()
 
+    def only_see(self, why: str) -> None:
+        """Refuse every use of the mesh, with this for people: another process drives it."""
+        self._only_seen = why
+        self.make_internal()
+        self.trouble = True
+
+    @property
+    def only_seen(self) -> str | None:
+        """Why every use is refused, for people; None: another process does not drive the mesh."""
+        return self._only_seen
+
+    def check_driven(self) -> None:
+        """Raise `SupervisionError` where another process drives the mesh."""
+        if self._only_seen is not None:
+            raise SupervisionError(self._only_seen)
+
     def before_use(self, action: Callable[[], object]) -> None:
         """Have this done before the mesh is used the next time, by whoever uses it."""
         self._before_use = action
         self.trouble = True
 
     def _look_for_trouble(self) -> None:
-        self.trouble = bool(self.lost or self._before_use) or self.ended is not None
+        held_up = self.lost or self._before_use or self._only_seen
+        self.trouble = bool(held_up) or self.ended is not None
 
     def check(self, ranks: Sequence[int], what: str) -> None:
         """Do what is to be done before the next use; raise `SupervisionError` if a call to these
         ranks cannot be answered."""
+        self.check_driven()
         if (action := self._before_use) is not None:
             self._before_use = None
             self._look_for_trouble()
@@ -257,6 +276,8 @@ class Supervision:
         self.on_pulse: list[Callable[[], object]] = []
         """Each is called when a process has become silent, or is heard again."""
         self.on_exit: list[Callable[[Exit], None]] = []
+        self.on_owned: list[Callable[[MeshState], None]] = []
+        """Each is called with a mesh that this process owns from now on, in any thread."""
         self.on_disowned: list[Callable[[MeshState], None]] = []
         """Each is called with a mesh that is gone, in any thread."""
         self.on_heal: list[Callable[[MeshState, Sequence[int]], None]] = []
@@ -269,6 +290,8 @@ class Supervision:
     def own(self, state: MeshState) -> None:
         with self._lock:
             self.states[state.number] = state
+        for listener in self.on_owned:
+            listener(state)
 
     def disown(self, state: MeshState) -> None:
         with self._lock:
@@ -304,6 +327,21 @@ class Supervision:
                 listener(each)
         for owner_port, (failure, states) in failures.items():
             self.raise_to(owner_port, failure, seen=not told.isdisjoint(states))
+
+    def controller_left(self, ended: Exit) -> None:
+        """Go on without the controller: waits for it end, what it owns stays. What is owned by an
+        actor that lived there ends with that."""
+        with self.marking:
+            if ended.process in self.proc.dead:
+                return
+            self.proc.mark_dead(ended)
+        self.proc.end_waits(ended)
+        for actor in list(self._actors.values()):
+            process, port = actor.instance.owner
+            if process == ended.process and port != ROOT_PORT:
+                actor.request_stop(None, "its owner's process has ended")
+        for listener in self.on_exit:
+            listener(ended)
 
     def _stop_owned_by(self, process: int) -> None:
         for actor in list(self._actors.values()):

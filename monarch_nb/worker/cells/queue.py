@@ -19,15 +19,17 @@ from typing import TYPE_CHECKING, Final
 
 from monarch_nb.actors.post_mortem import CELLS
 from monarch_nb.actors.sync_driver import Task
-from monarch_nb.core.wire.frames import CONTROL, OUTPUT, OUTPUT_PORT
+from monarch_nb.core.wire.frames import CONTROL, OUTPUT_PORT
 from monarch_nb.core.wire.messages.cells import CellOutcome, InterruptCell, Output, RunCell
-from monarch_nb.core.wire.messages.codec import encode_answer, encode_output
+from monarch_nb.core.wire.messages.codec import Refused, encode_answer, encode_output
+from monarch_nb.core.wire.messages.keeping import CellsTaken, ResumeCell
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.futures.future import waiting
 from monarch_nb.process.instance import CallContext, here
 from monarch_nb.process.payloads import Payload
 from monarch_nb.worker.cells.compiler import keep
 from monarch_nb.worker.cells.shell import CellShell, Publish, forget_last_error
+from monarch_nb.worker.cells.unseen import UnseenCells
 from monarch_nb.worker.groups.process_groups import ProcessGroups
 from monarch_nb.worker.output.descriptors import Descriptors
 from monarch_nb.worker.scripts.run import ScriptRun
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from monarch_nb.actors.sync_driver import Work, WorkQueue
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.services.runtime import Runtime
+    from monarch_nb.worker.controller import Controller
 
 Turn = Callable[["Message"], None]
 
@@ -51,6 +54,8 @@ class CellQueue:
         runtime: Runtime,
         work: WorkQueue,
         names: dict[str, object],
+        controller: Controller,
+        unseen: UnseenCells,
         descriptors: Descriptors,
         groups: ProcessGroups,
         before_answer: Callable[[], None] = lambda: None,
@@ -69,6 +74,8 @@ class CellQueue:
         """Called when a cell has ended."""
         self.what = ""
         """What the main thread works at; empty: it runs nothing of the user's."""
+        self.unseen = unseen
+        self._controller = controller
         self._descriptors = descriptors
         self._groups = groups
         self._turns: deque[tuple[Turn, Message]] = deque()
@@ -82,6 +89,8 @@ class CellQueue:
     # the inbox thread
 
     def on_cell(self, cell: RunCell, message: Message) -> None:
+        if self._controller.keeps:
+            self.unseen.add(cell, message)
         self.later(lambda asked: self.run(cell, asked), message)
 
     def later(self, turn: Turn, message: Message) -> None:
@@ -108,7 +117,7 @@ class CellQueue:
 
     def on_interrupt(self, interrupt: InterruptCell, message: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
-        key = message.source, interrupt.reply
+        key = self.unseen.original((message.source, interrupt.reply))
         with self._lock:
             if self._running == key or self._attending:  # it waits for a widget's callback to end
                 self.runtime.hosting.interrupt_main()
@@ -120,6 +129,25 @@ class CellQueue:
         self.proc.send(message.source, CONTROL, interrupt.reply, heard)
         for _, cell in dropped:
             self._say(cell, CellOutcome("cancelled"))
+
+    def on_resume(self, wanted: ResumeCell, message: Message) -> None:
+        """Answer the sender in place of the controller before, now if the cell is over."""
+        old = wanted.source, wanted.reply
+        with self._lock:
+            resumed = self.unseen.resume(old, message)
+            if old in self.results:
+                self.results[_key(message)] = self.results.pop(old)
+        if resumed is None:
+            gone = "this rank does not know the cell any more: too many have run since"
+            self.proc.answer(message, Refused(gone))
+            return
+        self._controller.rename(resumed.tag, message.tag)
+        if resumed.outcome is not None:
+            self._send(message, resumed.outcome)
+
+    def on_taken(self, taken: CellsTaken, message: Message) -> None:
+        """Forget outcomes that the controller has seen."""
+        self.unseen.forget((message.source, reply) for reply in taken.replies)
 
     def interrupt(self) -> None:
         if self._running is not None or self._attending:
@@ -139,7 +167,7 @@ class CellQueue:
             self._forget_failed()
         self.leave(failed=outcome.status == "error")
         if cell.keep and outcome.error is None:
-            keep(self.results, _key(message), self.shell.value, MAX_RESULTS)
+            keep(self.results, _key(self.unseen.asker(message)), self.shell.value, MAX_RESULTS)
         self.before_answer()
         self.flush()
         self._say(
@@ -203,7 +231,7 @@ class CellQueue:
         self.flush()
         output = Output(0, self.runtime.root.rank.rank, "display", content=shown)
         payload = self.proc.encode_bytes(encode_output(output))
-        self.proc.send(self.proc.controller, OUTPUT, OUTPUT_PORT, payload, tag=tag)
+        self._controller.send_output(OUTPUT_PORT, payload, tag)
 
     def run_callback(self, tag: int, action: Callable[[], object]) -> None:
         """Run a callback of a widget for the cell that made it; also while a cell waits."""
@@ -243,6 +271,12 @@ class CellQueue:
         return len(self._turns)
 
     def _say(self, cell: Message, outcome: CellOutcome) -> None:
+        with self._lock:  # who resumes it meanwhile finds its end, or is told of it
+            self.unseen.ended(_key(cell), outcome)
+            asker = self.unseen.asker(cell)
+        self._send(asker, outcome)
+
+    def _send(self, cell: Message, outcome: CellOutcome) -> None:
         payload = self.proc.encode_bytes(encode_answer(outcome))
         self.proc.send(cell.source, CONTROL, cell.reply, payload, rank=cell.rank, tag=cell.tag)
 

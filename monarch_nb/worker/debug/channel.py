@@ -35,6 +35,7 @@ class DebugChannel:
         self._requests: queue.SimpleQueue[DebugInput] = queue.SimpleQueue()
         self._seq = 0
         self._question = ""
+        self._asked: DebugEvent | None = None  # and not yet answered
         self._parts: list[str] = []
         self._size = 0
 
@@ -42,6 +43,12 @@ class DebugChannel:
 
     def put(self, request: DebugInput) -> None:
         self._requests.put(request)
+
+    def ask_again(self, tag: Callable[[int], int]) -> None:
+        """Ask a controller that has not heard the question; `tag` is what it calls a cell."""
+        if (asked := self._asked) is not None:
+            self._seq = 0  # of the requests of this one
+            self._tell(asked._replace(seq=0, tag=tag(asked.tag)))
 
     # the thread that is being debugged
 
@@ -75,7 +82,15 @@ class DebugChannel:
         if not question:  # one of its own: the rest of a statement, yes or no
             said, newline, question = text.rpartition("\n")
             text = said + newline
-        self._say("asks", text=text, prompt=question, **self._about)
+        asked: dict[str, Any] = {"text": text, "prompt": question, **self._about}
+        self._asked = DebugEvent("asks", self.number, self._seq, **asked)
+        self._tell(self._asked)
+        try:
+            return self._answer()
+        finally:
+            self._asked = None
+
+    def _answer(self) -> str:
         while True:
             request = self._next()
             if request.kind == "line":

@@ -81,6 +81,11 @@ class Debugger:
         if channel is not None:
             channel.put(wanted)
 
+    def ask_again(self, tag: Callable[[int], int]) -> None:
+        """Ask a new controller all that is asked; `tag` is what it calls a cell."""
+        for channel in [*self._stopped.values(), *self._questions.values()]:
+            channel.ask_again(tag)
+
     def on_post_mortem(self, wanted: debug.OpenPostMortem, message: Message) -> None:
         kept = self._hosting.failed.last(wanted.tag)
         if kept is None:

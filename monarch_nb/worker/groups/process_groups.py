@@ -31,6 +31,10 @@ SETTLE_S: Final = 1.0
 TO: Final = "to "
 FROM: Final = "from "
 ANYBODY: Final = "*"
+FIRST_KIND: Final = 64
+"""Kinds of backends of PyTorch's own are smaller numbers. A group keeps a backend for each kind for
+ever, and uses that of the kind which was registered last for a device."""
+LAST_KIND: Final = 255
 
 
 @dataclasses.dataclass
@@ -135,6 +139,7 @@ class ProcessGroups:
         """How much was sent to and received from single ranks of a group, by the group's name."""
         self.begun_to_one: weakref.WeakKeyDictionary[object, ToOne] = weakref.WeakKeyDictionary()
         """By what it is waited for with."""
+        self._kinds: dict[str, int] = {}  # the last of each group
         self._ended_in_cpp = ""
         self._numbers = itertools.count(1)
         self.blocked: list[str] = []
@@ -175,7 +180,11 @@ class ProcessGroups:
 
     def keys(self, place: Place) -> Keys:
         """Return those of a place."""
-        return Keys(self.proc, self._owner, place.name)
+        return Keys(self.proc, lambda: self._owner, place.name)
+
+    def belong_to(self, owner: int) -> None:
+        """Have another process keep the keys from now on."""
+        self._owner = owner
 
     def keep_store(self, store: Store) -> None:
         self._kept_stores.append(store)
@@ -239,6 +248,11 @@ class ProcessGroups:
         self.abandoned.broke(what, [each.group_name for each in groups])
         abort_groups(groups)
 
+    def tell_again(self) -> None:
+        """Tell a new controller what the one before was told."""
+        if c10d.loaded() is not None and c10d.world().pg_map:
+            self.tell(bool(self.abandoned))
+
     def _tell_left(self) -> None:
         if self.is_of_cells:
             self.tell(True)
@@ -264,9 +278,14 @@ class ProcessGroups:
     def is_kept(self, group: Group) -> bool:
         return group in self._kept
 
-    def new_kind(self) -> int:
-        """Return a number that no backend of this process has had."""
-        return next(self._numbers)
+    def new_kind(self, group: str) -> int:
+        """Return the number of a kind of backends that a group has not had. Raises `RuntimeError`
+        when it has had all."""
+        found = self._kinds[group] = self._kinds.get(group, FIRST_KIND - 1) + 1
+        if found > LAST_KIND:
+            many = LAST_KIND - FIRST_KIND + 1
+            raise RuntimeError(f"process group {group!r} was connected again {many} times")
+        return found
 
     def renewed(self, group: Group, old: Iterable[Backend]) -> None:
         """Note that a group has new connections; its `old` ones are never let go of."""

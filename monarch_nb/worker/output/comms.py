@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import comm
 from comm.base_comm import BaseComm, CommManager
 
-from monarch_nb.core.wire.frames import COMM_PORT, OUTPUT, Buffer
+from monarch_nb.core.wire.frames import COMM_PORT, Buffer
 from monarch_nb.core.wire.jsonable import as_json
 from monarch_nb.core.wire.messages.cells import WidgetMessage
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.services.runtime import Runtime
     from monarch_nb.worker.cells.queue import CellQueue
+    from monarch_nb.worker.controller import Controller
 
 Buffers = Sequence[Buffer]
 
@@ -43,7 +44,10 @@ MAX_BYTES: Final = 32 << 20
 class Comms:
     """The comms of this rank. `install` gives them to the `comm` package, and so to ipywidgets."""
 
-    def __init__(self, runtime: Runtime, work: WorkQueue, cells: CellQueue) -> None:
+    def __init__(
+        self, runtime: Runtime, work: WorkQueue, cells: CellQueue, controller: Controller
+    ) -> None:
+        self._controller = controller
         self._runtime = runtime
         self._work = work
         self._cells = cells
@@ -73,8 +77,8 @@ class Comms:
             )
         with self._cells.shell.shield():
             self._cells.flush()
-            proc = self._runtime.proc
-            proc.send(proc.controller, OUTPUT, COMM_PORT, proc.encode_bytes(text, raws), tag=tag)
+            payload = self._runtime.proc.encode_bytes(text, raws)
+            self._controller.send_output(COMM_PORT, payload, tag)
 
     # the inbox thread
 

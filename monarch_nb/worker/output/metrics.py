@@ -62,6 +62,11 @@ class MetricsPump:
         if self._recorder:
             self.wake()
 
+    def begin_anew(self) -> None:
+        """Send to a controller that owes no answer yet. Inbox thread."""
+        self._unanswered = 0
+        self.wake()
+
     def _run(self) -> None:
         last = 0.0
         while True:

@@ -16,6 +16,7 @@ from monarch_nb.process.futures.future import waiting
 from monarch_nb.process.payloads import Payload
 from monarch_nb.worker.cells import queue as cell_queue
 from monarch_nb.worker.cells.interrupts import InterruptGate
+from monarch_nb.worker.cells.unseen import UnseenCells
 
 CONTROLLER = 7
 
@@ -56,7 +57,10 @@ class Rank:
         runtime = SimpleNamespace(proc=proc, hosting=hosting, root=root)
         self.work = queue.SimpleQueue()
         quiet = SimpleNamespace(is_on_its_way=lambda: False)
-        self.cells = cell_queue.CellQueue(runtime, self.work, {}, quiet, None)
+        controller = SimpleNamespace(keeps=False)
+        self.cells = cell_queue.CellQueue(
+            runtime, self.work, {}, controller, UnseenCells(), quiet, None
+        )
         self.shell = self.cells.shell
 
     def strike(self):

@@ -28,11 +28,12 @@ _numbers: Final = itertools.count(1)
 
 
 class Keys:
-    """The keys of one place, or those of them that begin with a prefix. Raises `RuntimeError` where
+    """The keys of one place, or those of them that begin with a prefix; `owner()` is the process
+    that keeps them. Raises `RuntimeError` where
     the owner refuses or has died, `TimeoutError` where it does not answer, `ValueError` for values
     that are too large."""
 
-    def __init__(self, proc: Proc, owner: int, place: str, prefix: str = "") -> None:
+    def __init__(self, proc: Proc, owner: Callable[[], int], place: str, prefix: str = "") -> None:
         self._proc = proc
         self._owner = owner
         self._place = place
@@ -47,7 +48,7 @@ class Keys:
 
     def put(self, values: Mapping[str, bytes]) -> None:
         """Set them, and wait for no answer. What is asked next finds them."""
-        self._proc.control(self._owner, self._setting(values))
+        self._proc.control(self._owner(), self._setting(values))
 
     def add(self, key: str, amount: int) -> int:
         return self._ask(messages.AddTo(self._place, self._full(key), amount)).value
@@ -67,7 +68,7 @@ class Keys:
 
     def forget(self, key: str) -> None:
         """Delete it, and wait for no answer."""
-        self._proc.control(self._owner, messages.DeleteKey(self._place, self._full(key)))
+        self._proc.control(self._owner(), messages.DeleteKey(self._place, self._full(key)))
 
     def count(self) -> int:
         """Return how many keys the place has, whatever they begin with."""
@@ -91,7 +92,7 @@ class Keys:
         try:
             found = self._ask(wanted, limit_s, check)
         except BaseException:  # an interrupt, too
-            self._proc.control(self._owner, messages.LeaveWait(self._place, number))
+            self._proc.control(self._owner(), messages.LeaveWait(self._place, number))
             raise
         return Found(self._own(found.missing), found.values)
 
@@ -103,7 +104,7 @@ class Keys:
 
     def leave(self, rank: int, size: int) -> None:
         """Say that this rank is done here. When all `size` are, the keys are gone."""
-        self._proc.control(self._owner, messages.LeavePlace(self._place, rank, size))
+        self._proc.control(self._owner(), messages.LeavePlace(self._place, rank, size))
 
     def _ask(
         self,
@@ -119,7 +120,7 @@ class Keys:
             arrived.set()
 
         deadline = time.monotonic() + limit_s
-        self._proc.ask(self._owner, wanted, heard)
+        self._proc.ask(self._owner(), wanted, heard)
         self._proc.links.flush()
         while not arrived.wait(SLICE_S):
             check()
