@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("XDG_RUNTIME_DIR", None)
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
         os.environ[name] = f"{world}/{name.lower()}"
+    os.environ["MONARCH_NB_HOME"] = f"{world}/keys"  # no meshes that somebody keeps, nor keys
     variable, _, value = support.SESSION.partition("=")
     os.environ[variable] = value
     # Threads of PyTorch that wait leave the processors to ranks that work: three times as fast.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 from monarch_nb.control import started
 from monarch_nb.control.hangs import stacks
 from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.net.keys import key_folder
 
 if TYPE_CHECKING:
     from monarch_nb.control.cells import CellRun
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from monarch_nb.control.hosts.listing import ListedHost
     from monarch_nb.control.jobs.job import JobTrait
     from monarch_nb.control.jobs.status import JobStatus
+    from monarch_nb.control.keeping.adoption import Found, LeftCell, LeftFailure, LeftPart
+    from monarch_nb.control.keeping.kept_record import KeptRecord
     from monarch_nb.control.output.comms import CommEvent
     from monarch_nb.control.output.logbook import Logbook
     from monarch_nb.control.output.routing import OutputEvent
@@ -43,8 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = [  # types too, for annotations of the notebook
     "HOST_MESH", "RANK_MESHES", "ActorMesh", "CellOutcome", "CellRun", "Client", "CommEvent",
-    "Control", "JobStatus", "JobTrait", "ListedHost", "Logbook", "MeshFailure", "MeshStatus",
-    "OutputEvent",
+    "Control", "Found", "JobStatus", "JobTrait", "KeptRecord", "LeftCell", "LeftFailure",
+    "LeftPart", "ListedHost", "Logbook", "MeshFailure", "MeshStatus", "OutputEvent",
     "ProcMesh", "RankStatus", "Regrouped", "Script", "Seen", "Stack", "Wait", "Wanted", "Xray",
 ]  # fmt: skip
 
@@ -91,7 +94,8 @@ class Control:
         return started.when_started(callback)
 
     def prewarm(self) -> None:
-        """Start what the first mesh needs, in the background: it is to come up at once."""
+        """Start what the first mesh needs, in the background: it is to come up at once. Nothing
+        where a kept mesh waits for a kernel, as it has all that."""
         self._prewarming = threading.Thread(
             target=_prewarm, args=(self._is_over,), name="monarch-prewarm", daemon=True
         )
@@ -239,6 +243,78 @@ class Control:
         """Return the ids of these ranks' processes, which no others will ever have."""
         return [mesh._state.processes[rank] for rank in ranks]
 
+    # ---------------------------------------------------------------------------- kept meshes
+
+    def keep(self, mesh: ProcMesh, for_s: float) -> None:
+        """Let a mesh go on for so long when this process has gone. Waits for the host. Raises
+        `LaunchError` where it cannot."""
+        _client().keeper.keep([mesh._state], for_s)
+
+    def kept_for(self, mesh: ProcMesh) -> float | None:
+        """Return for how long a mesh goes on when this process has gone; None: it ends."""
+        client = self.running_client()
+        if client is None or not client.keeper.keeps(mesh._state):
+            return None
+        return client.keeper.for_s
+
+    def not_driven(self, mesh: ProcMesh | ActorMesh[Any]) -> str | None:
+        """Return why a mesh cannot be used, where another kernel drives it; else None."""
+        return mesh._state.only_seen
+
+    def leave(self, mesh: ProcMesh) -> None:
+        """Forget a mesh that another kernel drives, and look at it no more."""
+        client = _client()
+        if client.looks:
+            client.shutdown(0)
+        else:
+            mesh._state.end("another notebook drives it")
+
+    def kept_meshes(self) -> Sequence[KeptRecord]:
+        """Return the meshes of this user on this host that go on without their kernel, or would;
+        not those that this process drives."""
+        if not any((key_folder() / "kept").glob("*.json")):
+            return ()
+        from monarch_nb.control.keeping import kept_record
+
+        client = self.running_client()
+        own = None if client is None else client.proc.id
+        return [each for each in kept_record.all_records() if each.controller != own]
+
+    def end_kept(self, record: KeptRecord) -> None:
+        """End the meshes of a record, with all that their ranks hold. Returns at once."""
+        record.end()
+
+    def adopt(self, record: KeptRecord, *, who: str, fence: bool) -> Found:
+        """Drive the meshes of a record from now on; `who` is told to whom it takes them from.
+
+        Raises `DrivenError` without `fence` where another kernel drives them, `LaunchError` where
+        they are gone, `RuntimeError` where this kernel has meshes of its own.
+        """
+        from monarch_nb.control.keeping import adoption
+
+        return adoption.take_over(record, who=who, fence=fence)
+
+    def look_at(self, record: KeptRecord, tag: int) -> Sequence[ProcMesh]:
+        """Look at the meshes of a record, whoever drives them: nothing else can be done with them.
+        What their ranks print is shown for the cell `tag`. Raises as `adopt`, but for
+        `DrivenError`."""
+        from monarch_nb.control.keeping import looking
+
+        return looking.look_at(record, tag)
+
+    def resume(self, left: LeftPart, *, tag: int) -> CellRun:
+        """Have a cell be answered here that an earlier kernel has left on its ranks."""
+        from monarch_nb.control import cells
+
+        return cells.resume(left, tag)
+
+    def recall(self, found: Found, tags: Mapping[int, int]) -> None:
+        """Hand on what ranks have printed before they were adopted; that of cells with these tags
+        is shown under the ones that they have here. Waits for the disk."""
+        from monarch_nb.control.keeping import adoption
+
+        adoption.recall(_client(), found, tags)
+
     # -------------------------------------------------------------------- ranks, busy or stuck
 
     def interrupt(self, mesh: ProcMesh, ranks: Iterable[int] | None = None) -> bool:
@@ -249,10 +325,12 @@ class Control:
 
     def kill(self, mesh: ProcMesh, ranks: Iterable[int]) -> None:
         """End the processes of these ranks. Returns at once."""
+        mesh._state.check_driven()
         stacks.kill(_client().proc, mesh, ranks)
 
     def signal(self, mesh: ProcMesh, ranks: Iterable[int]) -> None:
         """Interrupt ranks that do not read their messages. Returns at once."""
+        mesh._state.check_driven()
         stacks.interrupt(_client().proc, mesh, ranks)
 
     def stacks(
@@ -413,8 +491,9 @@ def _details(processes: Iterable[int], timeout_s: float) -> Mapping[int, RankDet
 def _prewarm(is_over: threading.Event) -> None:
     try:
         from monarch_nb.control import client
+        from monarch_nb.control.keeping import kept_record
 
-        if not is_over.is_set():
+        if all(each.is_driven() for each in kept_record.all_records()) and not is_over.is_set():
             client.prewarm()
     except Exception:  # noqa: BLE001  the first mesh fails in the same way, where the user looks
         traceback.print_exc(file=sys.__stderr__)

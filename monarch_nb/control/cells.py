@@ -16,12 +16,14 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from monarch_nb.control.client import Client, client
+from monarch_nb.control.keeping.adoption import LeftPart
 from monarch_nb.control.output.failures import record_of_death
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.wire.frames import CONTROL, CONTROL_PORT, HOST_SHIFT, Message
 from monarch_nb.core.wire.messages import cells as messages
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.agents import Drain
+from monarch_nb.core.wire.messages.keeping import CellsTaken, KeptCell, ResumeCell
 from monarch_nb.errors import RemoteProtocolError, SupervisionError
 from monarch_nb.meshes import variables
 from monarch_nb.meshes.proc_mesh import ProcMesh
@@ -50,6 +52,7 @@ class CellRun(Waiter):
         *,
         keep: bool = False,
         fail_fast: bool = True,
+        ranks: Sequence[int] | None = None,
     ) -> None:
         self.mesh = mesh
         self.tag = tag
@@ -60,17 +63,26 @@ class CellRun(Waiter):
         self._what = "cell"
         self._fail_fast = fail_fast
         self._rank_of = dict(zip(mesh._processes(), mesh.ranks, strict=True))
+        if ranks is not None:
+            self._rank_of = {each: rank for each, rank in self._rank_of.items() if rank in ranks}
         self._agent_of = dict(zip(mesh._processes(), mesh._agents(), strict=True))
         self._heard: set[int] = set()
+        self._early: list[tuple[int, messages.CellOutcome]] | None = None  # see `resume`
+        self._ending = threading.Lock()
         self._done = threading.Event()
         self._port = self._proc.new_port()
         self._proc.waiting[self._port] = self
         self._results = Results(self._proc, mesh, self._port) if keep else None
 
     @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks to which it was sent."""
+        return tuple(self._rank_of.values())
+
+    @property
     def pending(self) -> tuple[int, ...]:
         """Ranks that have not ended the cell yet."""
-        return tuple(rank for rank in self.mesh.ranks if rank not in self.outcomes)
+        return tuple(rank for rank in self.ranks if rank not in self.outcomes)
 
     @property
     def unheard(self) -> tuple[int, ...]:
@@ -123,9 +135,31 @@ class CellRun(Waiter):
             self._client.output.cell_of[process] = self.tag
         receivers = self._proc.receivers(self._rank_of.items())
         self._proc.cast(receivers, CONTROL, CONTROL_PORT, payload, reply=self._port, tag=self.tag)
+        self._look_at_the_dead()
+
+    def recalled(self) -> None:
+        """Let it end: what was printed before is recalled."""
+        with self._ending:
+            early, self._early = self._early or [], None
+        for rank, outcome in early:
+            self._end(rank, outcome)
+
+    def _look_at_the_dead(self) -> None:
         for process in list(self._proc.dead):
             if self.waits_for(process):
                 self.lost(self._proc.dead[process])
+
+    def resume(self, cell: KeptCell) -> None:
+        """Have one be answered here that an earlier controller has sent. It ends no sooner than
+        `recalled`: what it has printed comes before its end."""
+        self._early = []
+        self._what = cell.what
+        for process in self._rank_of:
+            self._client.output.cell_of[process] = self.tag
+        self._proc.control_all(
+            self._rank_of, ResumeCell(cell.source, cell.reply), reply=self._port, tag=self.tag
+        )
+        self._look_at_the_dead()
 
     def deliver(self, message: Message) -> None:
         """Take the word of a rank that has ended the cell, or heard that it is to stop. Inbox
@@ -176,6 +210,10 @@ class CellRun(Waiter):
             self._client.agreements.free(self.state, {self._port: failed})
 
     def _end(self, rank: int, outcome: messages.CellOutcome) -> None:
+        with self._ending:
+            if self._early is not None:
+                self._early.append((rank, outcome))
+                return
         if rank in self.outcomes:  # it was lost while its output was awaited
             return
         if outcome.status in _FAILED and self._fail_fast:
@@ -183,6 +221,8 @@ class CellRun(Waiter):
         self.outcomes[rank] = outcome
         if len(self.outcomes) == len(self._rank_of):
             self._proc.waiting.pop(self._port, None)
+            if self._client.keeper.keeps(self.state):
+                self._proc.control_all(self._rank_of, CellsTaken([self._port]))
             self._done.set()
 
     def __repr__(self) -> str:
@@ -266,6 +306,13 @@ def run_cell(
     """
     cell = messages.RunCell(code, filename, first_line, what=what, keep=keep)
     return start(mesh, cell, tag, fail_fast=fail_fast)
+
+
+def resume(left: LeftPart, tag: int) -> CellRun:
+    """Have a cell be answered here that an earlier controller has left on these ranks."""
+    run = CellRun(client(), left.mesh, tag, keep=left.cell.keep, ranks=left.ranks)
+    run.resume(left.cell)
+    return run
 
 
 def start(mesh: ProcMesh, cell: messages.RunCell, tag: int, *, fail_fast: bool = True) -> CellRun:

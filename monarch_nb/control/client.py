@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import linecache
+import logging
 import os
 import threading
 import time
@@ -27,8 +28,9 @@ from monarch_nb.control.debug.server import DebugServer
 from monarch_nb.control.debug.sessions import DebugService, PauseService, PostMortem
 from monarch_nb.control.faults import FaultService, exit_when_told
 from monarch_nb.control.hangs.agreement import Agreements
-from monarch_nb.control.hosts.agents import AgentProcess
+from monarch_nb.control.hosts.agents import AgentProcess, FoundAgent
 from monarch_nb.control.hosts.watchers import Watchers
+from monarch_nb.control.keeping.keeper import Keeper
 from monarch_nb.control.output.comms import CommService
 from monarch_nb.control.output.failures import Failures
 from monarch_nb.control.output.logbook import Logbook
@@ -36,8 +38,9 @@ from monarch_nb.control.output.routing import OutputEvent, OutputService
 from monarch_nb.control.status.sampling import StatusService
 from monarch_nb.control.status.snapshots import Snapshot
 from monarch_nb.core.wire.frames import COMM_PORT, HOST_SHIFT, OUTPUT_PORT, Message
-from monarch_nb.core.wire.messages import actors, agents, cells, debug, groups, status
+from monarch_nb.core.wire.messages import actors, agents, cells, debug, groups, keeping, status
 from monarch_nb.errors import LaunchError
+from monarch_nb.host import rundir
 from monarch_nb.host.rundir import RunDir, new_run_dir
 from monarch_nb.meshes.bootstrap import Environment, changes
 from monarch_nb.meshes.states import ProcsState, procs_of
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from monarch_nb.net.hosts.joining import Ticket
 
 T = TypeVar("T")
+_log: Final = logging.getLogger("monarch_nb")
 LOCAL_HOST: Final = 1
 NO_CELL: Final = 0
 """The tag of what no notebook cell has asked for."""
@@ -68,19 +72,24 @@ NO_CELL: Final = 0
 class Client(Runtime):
     """The runtime of the controlling process."""
 
-    def __init__(self, run_dir: RunDir, config: Config) -> None:
+    def __init__(
+        self, run_dir: RunDir, config: Config, agent: int | None = None, *, looks: bool = False
+    ) -> None:
         [process] = new_process_ids(LOCAL_HOST, 1)
         self.faults = FaultService()
         super().__init__(
             process=process,
-            agent=new_agent_id(LOCAL_HOST),
+            agent=agent or new_agent_id(LOCAL_HOST),
             controller=process,
             run_dir=run_dir.path,
             config=config,
             on_root_failure=self.faults.root_failed,
         )
         self._run_dir = run_dir
+        self._shares_run_dir = agent is not None
+        self._looks = looks  # at meshes that another process drives, or nobody
         self._agent: AgentProcess | None = None
+        self._lifeline = -1
         self._attached: AttachedHosts | None = None
         self._gpus: dict[int, list[str]] = {}  # of hosts, by their agents
         self._lock = threading.Lock()
@@ -93,7 +102,9 @@ class Client(Runtime):
         self.status = StatusService(self.proc, self.supervision)
         self.debugging = DebugService(self.proc, self.supervision, config.breakpoints)
         self.post_mortem = PostMortem(self.debugging)
-        self._debug_server = DebugServer(self.debugging, run_dir.path, os.getuid())
+        self._debug_server: DebugServer | None = None
+        if not looks:
+            self._debug_server = DebugServer(self.debugging, run_dir.path, os.getuid())
         self._watchers = Watchers(self.proc, self._agent_on)
         self.supervision.on_exit.append(self._watchers.exited)
         self.agreements = Agreements(self.proc, self.supervision)
@@ -105,6 +116,12 @@ class Client(Runtime):
         self.proc.ports[OUTPUT_PORT] = self.output.on_output
         self.proc.ports[COMM_PORT] = self.comms.on_message
         self.pauses = PauseService(self.proc, self.supervision)
+        self.keeper = Keeper(
+            self.proc,
+            self.supervision,
+            lambda: None if self._agent is None else self._agent.pid,
+            _log.warning,
+        )
 
     def start(
         self, handlers: Iterable[Serve] = (), after_interrupt: Sequence[Callable[[], None]] = ()
@@ -122,12 +139,14 @@ class Client(Runtime):
             serve(status.GetHeldOfMesh, self.pauses.on_asked),
             serve(debug.DebugEvent, self._on_debug_event),
             serve(debug.DapEvent, self._on_dap_event),
+            serve(keeping.TakenOver, self._on_taken_over),
         ]
         super().start([*own, *handlers], after_interrupt)
 
     def _log_dir(self) -> Path:
         if not self.config.log_dir:
-            return self._run_dir.path / "logs"
+            # of each controller: the next one recalls what ranks have logged
+            return self._run_dir.path / f"logs-{self.proc.id:016x}"
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{self._run_dir.path.name}"
         return Path(self.config.log_dir).expanduser() / name
 
@@ -135,6 +154,46 @@ class Client(Runtime):
     def config(self) -> Config:
         """The settings as they are now."""
         return self.proc.config
+
+    # meshes that are kept
+
+    def make_lifeline(self) -> None:
+        """Let an agent that another process has started notice the end of this one."""
+        self._lifeline = rundir.new_lifeline(self._run_dir.path, self.proc.id)
+
+    def agent_found(self, pid: int, gpus: list[str]) -> None:
+        """Have the agent that another controller has left."""
+        self._agent = AgentProcess(self.proc, self._agent_ended, FoundAgent.of(pid))
+        self._agent.ready._set_result(True)
+        self._gpus[self.proc.agent] = gpus
+
+    def own_run_dir(self) -> None:
+        """Be who removes the run dir in the end: the one before has gone."""
+        self._run_dir.own()
+        self._shares_run_dir = False
+
+    @property
+    def looks(self) -> bool:
+        """Tell whether it looks at meshes that it does not drive, and has none of its own."""
+        return self._looks
+
+    def _on_taken_over(self, taken: keeping.TakenOver, _: Message) -> None:
+        when = time.strftime("%H:%M:%S", time.localtime(taken.at))
+        reason = f"{taken.who} has taken it over at {when}"
+        agent, old = self._agent, self.proc.agent
+        with self._lock:
+            self._agent, self._shares_run_dir = None, True
+            self.proc.replace_agent(new_agent_id(LOCAL_HOST))
+        self.keeper.taken_over()
+        if agent is not None:
+            agent.let_go()
+        for state in list(self.supervision.states.values()):
+            procs = procs_of(state)
+            if procs is not None and old in procs.agents:
+                back = f"%mesh attach {procs.name} --fence brings it back here"
+                state.only_see(f"{state.name}: {reason}. {back}")
+        lost = [old, *self._processes_below(old)]
+        self.supervision.exited(*(Exit(each, reason=reason, for_good=True) for each in lost))
 
     # what notebooks use
 
@@ -206,6 +265,11 @@ class Client(Runtime):
             if self._closed.is_set():
                 raise RuntimeError(
                     "the client has been shut down; use any mesh function to start a new one"
+                )
+            if self._looks:
+                raise RuntimeError(
+                    "this notebook only looks at a mesh, so it has none of its own. "
+                    "%mesh down ends the look, and not the mesh"
                 )
             if self._agent is None:
                 self._agent = AgentProcess(self.proc, self._agent_ended)
@@ -451,19 +515,29 @@ class Client(Runtime):
             return
         self._closed.set()
         limit_s = self.config.exit_s if timeout_s is None else timeout_s
+        is_kept = bool(self.keeper.kept)
         for state in list(self.supervision.states.values()):
             state.end("the client was shut down")
         self._end_local_actors(limit_s)
         if self._agent is not None:
-            self._agent.end(limit_s)
+            if is_kept or self._looks:
+                self._agent.let_go()
+            else:
+                self._agent.end(limit_s)
         self._leave_attached(limit_s)
         self._fail_waiters()
-        self._debug_server.close()
+        if self._debug_server is not None:
+            self._debug_server.close()
         self.output.close()
         self.comms.close()
         self.status.close()
         self.close()
-        self._run_dir.remove()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+        if is_kept or self._shares_run_dir:
+            self._run_dir.leave()
+        else:
+            self._run_dir.remove()
         if current.running() is self:
             current.install(None)
 
@@ -518,6 +592,26 @@ def start() -> Client:
     return made
 
 
+def start_in(run_dir: RunDir, config: Config, agent: int, *, looks: bool = False) -> Client:
+    """Start the client of this process in the run dir of another one, with its agent: in its place,
+    or to look at its meshes. Raises `RuntimeError` where this process has meshes already."""
+    with _slot.lock:
+        found = current.running()
+        if isinstance(found, Client):
+            names = [] if found.looks else found.meshes_on([found.proc.agent])
+            if names:
+                raise RuntimeError(f"this kernel has meshes already: {', '.join(names)}")
+            found.shutdown(0)
+        ahead, _slot.ahead = _slot.ahead, None
+        made = _started(Client(run_dir, config, agent, looks=looks))
+        current.install(made)
+    if ahead is not None:
+        threading.Thread(target=ahead.shutdown, args=(0,), name="monarch-spare").start()
+    exit_when_told()
+    started.tell()
+    return made
+
+
 def prewarm() -> None:
     """Start the agent and the zygote of this host before they are needed: importing torch takes a
     second.
@@ -540,7 +634,10 @@ def _made_ahead(config: Config) -> Client | None:
 
 
 def _make(config: Config) -> Client:
-    made = Client(new_run_dir(), config)
+    return _started(Client(new_run_dir(), config))
+
+
+def _started(made: Client) -> Client:
     made.start()
     pid = os.getpid()
 

@@ -54,13 +54,21 @@ class Lifecycle:
         name: str | None,
         there: There = "keep",
         steps: Steps | None = None,
+        kept_s: float = 0.0,
     ) -> str:
         """Bring up a mesh; it becomes the current one, and a variable of its name. `steps` say how
-        far its hosts have come.
+        far its hosts have come; `kept_s`: it outlives the kernel by so long, or not at all.
 
         Where one is there already: keep it if it is the same, replace it, or start a new one.
         Raises `MagicError` for another one that nobody wants to lose by accident.
         """
+        said = self._up(asked, name, there, steps)
+        if kept_s:
+            self.control.keep(self.whole_mesh(None), kept_s)
+            said += f" It is kept for {duration(kept_s)} without the kernel."
+        return said
+
+    def _up(self, asked: Asked, name: str | None, there: There, steps: Steps | None) -> str:
         found = None if there == "new" else self.meshes.found(asked, name)
         if found is None:
             return self._start(asked, name, steps or Steps())

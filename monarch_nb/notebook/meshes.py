@@ -56,7 +56,16 @@ class Meshes:
             return self._current
 
     def pick(self, name: str | None = None) -> ProcMesh:
-        """Return the mesh of that name, or the current one. Raises `MagicError`."""
+        """Return the mesh of that name, or the current one. Raises `MagicError`, also where
+        another notebook drives it."""
+        mesh = self.to_look_at(name)
+        if (why := self._control.not_driven(mesh)) is not None:
+            raise MagicError(why)
+        return mesh
+
+    def to_look_at(self, name: str | None = None) -> ProcMesh:
+        """Return the mesh of that name, or the current one, whoever drives it. Raises
+        `MagicError`."""
         with self._lock:
             self._forget_stopped()
             return self._picked(name)
@@ -156,7 +165,7 @@ class Meshes:
     def use(self, name: str, mesh: ProcMesh | None = None) -> None:
         """Make a mesh the current one: this, or the one that the name means."""
         with self._lock:
-            self._kept[name] = self.pick(name) if mesh is None else mesh
+            self._kept[name] = self.to_look_at(name) if mesh is None else mesh
             self._current = name
 
     def forget(self, name: str) -> None:

@@ -25,11 +25,13 @@ from monarch_nb.notebook.layouts.layout import FOLD, KINDS, Layout
 _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 
 COMMANDS: Final = (
-    "up", "down", "list", "use", "show", "status", "scale", "heal", "restart", "jobs", "hosts",
-    "script", "shell", "doctor", "put", "get", "run", "auto", "logs", "errors", "interrupt",
-    "stacks", "debug", "pm", "pdb", "clear", "debugger", "collectives", "regroup",
+    "up", "down", "list", "use", "show", "status", "scale", "heal", "restart", "keep", "attach",
+    "jobs", "hosts", "script", "shell", "doctor", "put", "get", "run", "auto", "logs", "errors",
+    "interrupt", "stacks", "debug", "pm", "pdb", "clear", "debugger", "collectives", "regroup",
 )  # fmt: skip
 """What may follow `%mesh`; see `commands`."""
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 MAX_RANK: Final = 100_000  # a slip of the finger must not fill the memory
 
@@ -160,6 +162,15 @@ def seconds(text: str) -> float:
     found = _number(text)
     if found is None or found <= 0:
         raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
+    return found
+
+
+def time(text: str) -> float:
+    """Return `90s`, `30m`, `8h` or `2d` in seconds."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
+    found = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if found <= 0:
+        raise argparse.ArgumentTypeError(f"must be a time like 30m, 8h or 2d, not {text!r}")
     return found
 
 

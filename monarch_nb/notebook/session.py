@@ -13,8 +13,9 @@ from collections.abc import Callable
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
 
 from monarch_nb.control.api import Control
+from monarch_nb.notebook import kept_meshes
 from monarch_nb.notebook.cells.auto_transform import AutoTransform
-from monarch_nb.notebook.cells.registry import CellRegistry
+from monarch_nb.notebook.cells.registry import Cell, CellRegistry
 from monarch_nb.notebook.cells.unfinished import StopButton, UnfinishedRuns
 from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.completion.seen_names import SeenNames
@@ -42,6 +43,7 @@ class Session:
         self.shell = shell
         self.control = control = control or Control()
         live = LiveDisplays()
+        self._has_offered = False  # what has outlived an earlier kernel
         self._flusher = Flusher()
         self._undo = contextlib.ExitStack()
         self.cells = CellRegistry(shell, control, self._flusher, live)
@@ -96,6 +98,14 @@ class Session:
         cell = self.cells.begin(info.raw_cell or "", number)
         self.link.attach()
         self.output.begin(cell)
+        if not self._has_offered:
+            self._has_offered = True
+            self._offer(cell)
+
+    def _offer(self, cell: Cell) -> None:
+        if "%mesh attach" not in cell.source:  # who attaches knows
+            for line in kept_meshes.offers(self.control.kept_meshes()):
+                cell.output.say("stdout", f"{line}\n")
 
     def _end(self, result: ExecutionResult | None) -> None:
         cell = self.cells.running

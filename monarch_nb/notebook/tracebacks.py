@@ -164,6 +164,17 @@ def remember(filename: str, source: str) -> None:
     linecache.cache[filename] = (len(source), None, lines, filename)
 
 
+def remember_body(filename: str, first_line: int, body: str) -> None:
+    """The same for a cell of another kernel, of which only the body is known."""
+    remember(filename, "\n" * (first_line - 1) + body)
+
+
+def name_cell(shell: InteractiveShell, filename: str, number: int) -> None:
+    """Name a cell of another kernel in tracebacks, as IPython does its own."""
+    if not filename.startswith("<"):
+        vars(shell.compile).setdefault("_filename_map", {})[filename] = number
+
+
 def first_line(cell: str, body: str) -> int:
     """Return the line of the cell at which the body of its cell magic begins."""
     return _lines(cell) - _lines(body) + 1

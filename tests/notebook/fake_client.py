@@ -101,6 +101,10 @@ class FakeRun:
     interrupts: int = 0
 
     @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(self.mesh.ranks)
+
+    @property
     def pending(self) -> tuple[int, ...]:
         return tuple(rank for rank in self.mesh.ranks if rank not in self.outcomes)
 
@@ -122,6 +126,9 @@ class FakeRun:
 
     def free_waiting(self) -> None:
         """Nobody waits for others."""
+
+    def recalled(self) -> None:
+        """Nobody else has begun it."""
 
     def end(self, rank: int, outcome: Outcome) -> None:
         with self.changed:
@@ -263,6 +270,8 @@ class FakeControl:
         self.lost_ranks: list[int] = []
         self.moved: list[str] = []
         self.killed: list[int] = []
+        self.kept: dict[str, float] = {}
+        self.records: list[Any] = []  # of kept meshes that nobody drives, or others do
         self.waits: list[Any] = []
         self.makes_job: Callable[[str, Wanted], Any] = FakeJob
         self.findings: list[Finding] = []
@@ -354,6 +363,36 @@ class FakeControl:
 
     def beside_cells(self, run: Callable[[], Any]) -> Any:
         return run()
+
+    def keep(self, mesh: FakeMesh, for_s: float) -> None:
+        self.kept[mesh.name] = for_s
+
+    def kept_for(self, mesh: FakeMesh) -> float | None:
+        return self.kept.get(mesh.name)
+
+    def not_driven(self, mesh: FakeMesh) -> str | None:
+        return None
+
+    def leave(self, mesh: FakeMesh) -> None:
+        raise NotImplementedError
+
+    def look_at(self, record: Any, tag: int) -> Any:
+        raise NotImplementedError
+
+    def kept_meshes(self) -> list[Any]:
+        return self.records
+
+    def end_kept(self, record: Any) -> None:
+        self.records.remove(record)
+
+    def adopt(self, record: Any, *, who: str, fence: bool) -> Any:
+        raise NotImplementedError
+
+    def resume(self, left: Any, *, tag: int) -> Any:
+        raise NotImplementedError
+
+    def recall(self, found: Any, tags: Any) -> None:
+        raise NotImplementedError
 
     def interrupt(self, mesh: FakeMesh, ranks: Iterable[int] | None = None) -> bool:
         wanted = set(mesh.ranks if ranks is None else ranks)

@@ -6,12 +6,13 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from monarch_nb.core.wire.messages.agents import Shutdown
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import LIGHT, AgentBoot
-from monarch_nb.host.local import LocalLauncher, Patience
+from monarch_nb.host.local import FoundLauncher, Launcher, LocalLauncher, Patience
 from monarch_nb.net.pulse import PulseWatch
 from monarch_nb.process import libraries
 from monarch_nb.process.futures.future import Future, make
@@ -24,16 +25,34 @@ OnEnd = Callable[[str, str, float | None], None]
 """How it ended, its last words, and for how long it was silent, if it was given up for that."""
 
 
-class AgentProcess:
-    """One life of an agent. A thread of its own, as the launcher asks for, also calls `on_end`."""
+class FoundAgent(NamedTuple):
+    """The process of an agent that goes on, and the environment in which it was started."""
 
-    def __init__(self, proc: Proc, on_end: OnEnd) -> None:
+    pid: int
+    environment: dict[str, str]
+
+    @staticmethod
+    def of(pid: int) -> FoundAgent:
+        """Raises `OSError` where it has ended."""
+        lines = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        pairs = (os.fsdecode(line).partition("=") for line in lines if line)
+        return FoundAgent(pid, {name: value for name, _, value in pairs})
+
+
+class AgentProcess:
+    """One life of an agent. A thread of its own, as the launcher asks for, also calls `on_end`.
+    `found` is one that another controller has left."""
+
+    def __init__(self, proc: Proc, on_end: OnEnd, found: FoundAgent | None = None) -> None:
         self.ready: Future[bool] = make(Future)
         self.ended: Future[None] = make(Future)  # and everybody has been told
         self.environment = dict(os.environ)  # of the agent, hence of the ranks
         self._proc = proc
         self._on_end = on_end
-        self._launcher = LocalLauncher(self.environment)
+        self._launcher: Launcher = LocalLauncher(self.environment)
+        if found is not None:
+            self.environment = found.environment
+            self._launcher = FoundLauncher(found.pid)
         self._ending = threading.Event()
         self._over = threading.Event()
         self._patience = Patience(
@@ -41,6 +60,15 @@ class AgentProcess:
         )
         self._thread = threading.Thread(target=self._run, name="monarch-agent", daemon=True)
         self._thread.start()
+
+    @property
+    def pid(self) -> int | None:
+        return self._launcher.pid
+
+    def let_go(self) -> None:
+        """Leave it to itself: it goes on alone if it keeps ranks, else it ends."""
+        self._ending.set()
+        self._launcher.let_go()
 
     def end(self, limit_s: float) -> None:
         """Shut the agent down in an orderly way; kill it after `limit_s`."""

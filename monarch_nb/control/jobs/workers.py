@@ -14,15 +14,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from monarch_nb.control.hosts import worker
 from monarch_nb.errors import LaunchError
+from monarch_nb.host.guard import started_at
 from monarch_nb.host.launch import last_lines, with_us
 
 COMMAND: Final = (sys.executable, "-P", "-m", "monarch_nb.control.hosts.worker")
-_GONE: Final = "ZXx"  # states of /proc: ended, whoever reaps it
 
 
 class Worker(NamedTuple):
@@ -38,16 +37,6 @@ class Worker(NamedTuple):
     def signal(self, number: int) -> None:
         if self.is_alive():
             os.kill(self.pid, number)
-
-
-def started_at(pid: int) -> int | None:
-    """Return when a process has started, in clock ticks after this host's own start; None where
-    there is none."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in _GONE else int(fields[19])
 
 
 class Starting:

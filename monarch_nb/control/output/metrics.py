@@ -81,9 +81,14 @@ class Metrics:
         return 0 if found is None else found.left_out
 
     def on_message(self, content: dict[str, object] | None, message: Message) -> None:
-        """Take what a rank has sent. Inbox thread. Raises `RemoteProtocolError` for anything
-        else."""
+        """Take what a rank has sent, and tell it so. Inbox thread. Raises `RemoteProtocolError` for
+        anything else."""
         self._supervision.proc.control(message.source, MetricsTaken())
+        self.take(content, message)
+
+    def take(self, content: dict[str, object] | None, message: Message) -> None:
+        """Take what a rank has measured, which waits for no answer. Raises
+        `RemoteProtocolError` for anything else."""
         place = place_of(self._supervision, message.source)
         logged = decode(LoggedValues, content or {})
         points = {name: list(map(from_wire, each)) for name, each in logged.points.items()}

@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,6 +57,14 @@ class OutputEvent:
     blocks: Sequence[tuple[int, int]] = ()
 
 
+ShowEvent = Callable[[int, OutputEvent], None]
+TakeMetrics = Callable[[dict[str, object] | None, "Message"], None]
+
+
+def _nowhere(_process: int, _event: OutputEvent) -> None:
+    """It is kept only."""
+
+
 class OutputService:
     def __init__(self, supervision: Supervision, logbook: Logbook) -> None:
         self.logbook = logbook
@@ -68,34 +76,75 @@ class OutputService:
         self._partial: dict[tuple[int, str], str] = {}
         self._crashing: set[tuple[int, str]] = set()  # process, stream: faulthandler writes there
         self._windows = LogWindows(self._show_window)
+        self._held: dict[int, list[Callable[[], None]]] = {}  # what came since, by process
+        self._lock = threading.RLock()
         supervision.on_exit.append(self._end_line)
 
     def listen(self, callback: Callable[[OutputEvent], None]) -> None:
         """Give events to this one; nothing is printed any more."""
         self._listeners.append(callback)
 
+    def hold(self, processes: Iterable[int]) -> None:
+        """Let what comes of these wait, until what they have printed before was recalled."""
+        with self._lock:
+            self._held.update((process, []) for process in processes)
+
+    def recall(self, message: Message, *, shown: bool) -> None:
+        """Take what a rank has printed before this process drove it; `shown`: and show it. Any
+        thread."""
+        with self._lock:
+            self._take(message, self._shown if shown else _nowhere, self.metrics.take)
+
+    def recall_raw(self, raw: RawOutput, tag: int, *, shown: bool) -> None:
+        """The same, of what C code and children have written, for a notebook cell."""
+        with self._lock:
+            show = self._shown if shown else _nowhere
+            self._hand_on(raw.proc, tag, raw.stream, raw.text, None, show=show)
+
+    def go_on(self, process: int) -> None:
+        """Take what has waited: all that was before is recalled."""
+        with self._lock:
+            for take in self._held.pop(process, ()):
+                take()
+
     def on_output(self, message: Message) -> None:
         """Take an OUTPUT message of a rank."""
+        with self._lock:
+            if (held := self._held.get(message.source)) is not None:
+                held.append(lambda: self._take(message, self._shown, self.metrics.on_message))
+            else:
+                self._take(message, self._shown, self.metrics.on_message)
+
+    def _take(self, message: Message, show: ShowEvent, measured: TakeMetrics) -> None:
         _, _, stream, text, content, blocks = decode(Output, json_of(message.payload))
         if stream == "metrics":
-            self.metrics.on_message(content, message)
+            measured(content, message)
             return
         if stream == "progress":  # bars that have ended leave a line
             text = _ended(content)
-        self._hand_on(message.source, message.tag, stream, text, content, blocks=blocks or ())
+        source, tag = message.source, message.tag
+        self._hand_on(source, tag, stream, text, content, blocks=blocks or (), show=show)
 
     def on_raw(self, raw: RawOutput, message: Message) -> None:
         """Take what a rank's C code or its children wrote to the file descriptors, from the agent,
         which sends more when it hears that this was taken."""
-        process, stream, text = raw.proc, raw.stream, raw.text
         self._supervision.proc.control(message.source, Taken(raw.bytes))
+        with self._lock:
+            if (held := self._held.get(raw.proc)) is not None:
+                held.append(lambda: self._take_raw(raw))
+            else:
+                self._take_raw(raw)
+
+    def _take_raw(self, raw: RawOutput) -> None:
+        process, stream, text = raw.proc, raw.stream, raw.text
         at = 0 if (process, stream) in self._crashing else text.find(FATAL)
         if at >= 0:  # a report for the log; whoever is told of the death is told where it was
             self._crashing.add((process, stream))
             text, report = text[:at], text[at:]
         else:
             report = ""
-        self._hand_on(process, self.cell_of.get(process, 0), stream, text, None, report)
+        tag = self.cell_of.get(process, 0)
+        self._hand_on(process, tag, stream, text, None, report, show=self._shown)
 
     def on_logging_option(self, wanted: AggregateOutput, _: Message) -> None:
         """Do `ProcMesh.logging_option`, called here or on a rank."""
@@ -104,7 +153,7 @@ class OutputService:
     def close(self) -> None:
         self._windows.close()
         for process, stream in list(self._partial):
-            self._hand_on(process, 0, stream, "\n", None)
+            self._hand_on(process, 0, stream, "\n", None, show=self._shown)
         self.logbook.close()
 
     def _show_window(self, tag: int, mesh: str, stream: str, text: str) -> None:
@@ -113,7 +162,7 @@ class OutputService:
     def _end_line(self, ended: Exit) -> None:
         for process, stream in list(self._partial):
             if process == ended.process:
-                self._hand_on(process, 0, stream, "\n", None)
+                self._hand_on(process, 0, stream, "\n", None, show=self._shown)
         name, rank, _, number, _ = place_of(self._supervision, ended.process)
         self.tail.end_lines(name, rank, number)
         self._crashing = {each for each in self._crashing if each[0] != ended.process}
@@ -127,6 +176,8 @@ class OutputService:
         content: dict[str, object] | None,
         hidden: str = "",
         blocks: Sequence[tuple[int, int]] = (),
+        *,
+        show: ShowEvent,
     ) -> None:
         # Keep it and show it; what follows it `hidden` is kept only
         name, rank, size, number, _ = place_of(self._supervision, process)
@@ -135,9 +186,11 @@ class OutputService:
             self.tail.feed(name, rank, stream, text + hidden, number)
         if hidden and not text:
             return
-        if self._windows.take(process, tag, stream, text):
-            return
-        self._show(process, OutputEvent(tag, rank, name, size, stream, text, content or {}, blocks))
+        show(process, OutputEvent(tag, rank, name, size, stream, text, content or {}, blocks))
+
+    def _shown(self, process: int, event: OutputEvent) -> None:
+        if not self._windows.take(process, event.tag, event.stream, event.text):
+            self._show(process, event)
 
     def _show(self, process: int, event: OutputEvent) -> None:
         if self._listeners:

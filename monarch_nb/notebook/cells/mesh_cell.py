@@ -39,7 +39,7 @@ from monarch_nb.notebook.output.mime import Content, note_html, results, text_co
 from monarch_nb.notebook.session import Session
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import CellOutcome, CellRun, ProcMesh, Stack
+    from monarch_nb.control.api import CellOutcome, CellRun, LeftCell, ProcMesh, Stack
 
 WATCH_S: Final = 0.25
 LATE_S: Final = 2.0
@@ -63,11 +63,12 @@ class Script:
 
 @dataclass(frozen=True)
 class Request:
-    """A cell to run: the body or a script, and the parts of a mesh to run it on, each a slice."""
+    """A cell to run: the body or a script, and the parts of a mesh to run it on, each a slice; or
+    one that another kernel has begun there."""
 
     mesh: ProcMesh
     parts: Sequence[ProcMesh]
-    work: str | Script
+    work: str | Script | LeftCell
     timeout_s: float | None = None
     layout: Layout = FOLD
     keep: bool = False  # the value of the last expression, for `MeshCell.result`
@@ -76,6 +77,8 @@ class Request:
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks of all parts, in order."""
+        if not isinstance(self.work, str | Script):
+            return self.work.ranks
         return tuple(sorted(rank for part in self.parts for rank in part.ranks))
 
 
@@ -99,6 +102,9 @@ def submit(
 
 def _sender(request: Request, session: Session, cell: Cell) -> Callable[[ProcMesh], CellRun]:
     control, work, tag, keep = session.control, request.work, cell.tag, request.keep
+    if not isinstance(work, str | Script):
+        left = {id(part.mesh): part for part in work.parts}
+        return lambda mesh: control.resume(left[id(mesh)], tag=tag)
     if isinstance(work, Script):
         script = control.script(request.parts, work.name, work.args, work.module)
         return partial(control.run_script, script=script, tag=tag, keep=keep)
@@ -210,7 +216,7 @@ class MeshCell:
 
     def __getitem__(self, rank: int) -> Any:
         """Wait until it has ended; the value of the last expression on one rank."""
-        run = next((run for run in self._runs if rank in run.mesh.ranks), None)
+        run = next((run for run in self._runs if rank in run.ranks), None)
         if run is None:
             raise IndexError(f"{self!r} has no rank {rank}; it has {rank_words(self.ranks)}")
         self.wait()
@@ -340,6 +346,11 @@ class MeshCell:
             self._give_time()
             self._given_up = True
 
+    def recalled(self) -> None:
+        """Let it end: what it has printed for another kernel is shown."""
+        for run in self._runs:
+            run.recalled()
+
     def stop(self) -> None:
         """Interrupt it: the stop button was pressed while nobody waits for it."""
         self.cancel()
@@ -438,7 +449,7 @@ class MeshCell:
             found = self._session.control.stacks(self._request.mesh, pending, brief=True)
         outcomes = self._outcomes()  # afterwards: ranks end while others are looked at
         errors = {rank: one.error for rank, one in outcomes.items() if one.error}
-        sent = sorted(rank for run in self._runs for rank in run.mesh.ranks)
+        sent = sorted(rank for run in self._runs for rank in run.ranks)
         left = tuple(rank for rank in sent if rank not in outcomes)
         at_work = {rank: stacks for rank, stacks in found.items() if rank in left}
         return Standing(errors, left, hangs.where_and_why(self._session.shell, at_work))

@@ -7,11 +7,12 @@ carry the tag. The shell's thread begins and ends cells; any thread may ask.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -28,6 +29,7 @@ from monarch_nb.notebook.view.feed.inputs import CellAtWork
 if TYPE_CHECKING:
     from monarch_nb.control.api import Control, Wait
 
+_FIRST_TAGS: Final = 1 << 31
 MAX_CELLS = 1_000
 """Output that comes later than this many cells is shown under the running one."""
 MAX_LIVE = 64
@@ -38,7 +40,8 @@ MAX_LIVE = 64
 class Cell:
     """An executed cell, and how often the user has pressed stop while it ran.
 
-    `cell_id` is JupyterLab's. `asker` can answer a debugger's questions; None: nobody can.
+    `cell_id` is JupyterLab's. `asker` can answer a debugger's questions; None: nobody can. Of one
+    that `is_resumed`, which another kernel has begun, in the cell that runs, once that waits.
     """
 
     tag: int
@@ -49,6 +52,7 @@ class Cell:
     cell_id: str | None = None
     outer: Cell | None = None
     asker: Asker | None = None
+    is_resumed: bool = False
     started_s: float = field(default_factory=time.monotonic)
     is_asking: bool = False
     is_over: bool = False
@@ -94,7 +98,8 @@ class CellRegistry:
         self._live = live
         self._hangs = HangWatch(shell, control, self.look_again)
         self._cells: dict[int, Cell] = {}
-        self._last_tag = 0
+        # Ranks of a kept mesh may know cells of several kernels, of which no two have one tag
+        self._last_tag = secrets.randbelow(_FIRST_TAGS)
         self._running: Cell | None = None
         self._last_error: CellError | None = None
         self._failed_tag = 0
@@ -135,6 +140,11 @@ class CellRegistry:
         """Return the running cell; outside of cells, a new one for whoever calls."""
         return self._running or self._new("", self._shell.execution_count)
 
+    def resumed(self, source: str, number: int) -> Cell:
+        """Return a new one for what another kernel has begun; its output is the running cell's."""
+        asker = asker_of_running_cell(self._shell)
+        return self._new(source, number, asker=asker, is_resumed=True)
+
     def of(self, tag: int) -> Cell | None:
         """Return the cell for which ranks do something; of what is done for none, the latest."""
         return self._cells.get(tag) or self.latest()
@@ -166,7 +176,13 @@ class CellRegistry:
             self._flusher.due(waiting, waiting.first_s)
 
     def _new(
-        self, source: str, number: int, outer: Cell | None = None, asker: Asker | None = None
+        self,
+        source: str,
+        number: int,
+        outer: Cell | None = None,
+        asker: Asker | None = None,
+        *,
+        is_resumed: bool = False,
     ) -> Cell:
         self._last_tag += 1
         tag = self._last_tag
@@ -176,7 +192,7 @@ class CellRegistry:
         waits, alarm = partial(self._waits, tag), partial(self._hangs.alarm, tag)
         waiting = WaitingLine(output, waits, alarm, after_s)
         cell_id = cell_id_of(self._shell) if source else None
-        cell = Cell(tag, number, source, output, waiting, cell_id, outer, asker)
+        cell = Cell(tag, number, source, output, waiting, cell_id, outer, asker, is_resumed)
         self._cells[tag] = cell
         self._cells.pop(tag - MAX_CELLS, None)
         if old := self._cells.get(tag - MAX_LIVE):

@@ -15,6 +15,7 @@ from monarch_nb.notebook.commands import (
     auto,
     debug,
     hosts,
+    keeping,
     logs,
     scripts,
     starting,
@@ -37,6 +38,8 @@ COMMANDS: Final[dict[str, Command]] = {
     "scale": starting.SCALE,
     "heal": starting.HEAL,
     "restart": starting.RESTART,
+    "keep": keeping.KEEP,
+    "attach": keeping.ATTACH,
     "jobs": hosts.JOBS,
     "hosts": hosts.HOSTS,
     "script": hosts.SCRIPT,
@@ -61,7 +64,19 @@ COMMANDS: Final[dict[str, Command]] = {
 
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "Meshes": ("up", "down", "list", "use", "show", "status", "scale", "heal", "restart"),
+    "Meshes": (
+        "up",
+        "down",
+        "list",
+        "use",
+        "show",
+        "status",
+        "scale",
+        "heal",
+        "restart",
+        "keep",
+        "attach",
+    ),
     "Hosts": ("jobs", "hosts", "script", "shell", "doctor"),
     "Variables and scripts": ("put", "get", "run", "auto"),
     "Logs and errors": ("logs", "errors"),

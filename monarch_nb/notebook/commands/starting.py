@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from monarch_nb.notebook import options
+from monarch_nb.config import Config
+from monarch_nb.notebook import kept_meshes, options
+from monarch_nb.notebook.cells import resuming
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.jobs import where
 from monarch_nb.notebook.jobs.live_line import steps_below
@@ -13,9 +15,13 @@ from monarch_nb.notebook.jobs.scaling import HOSTS
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
 
+if TYPE_CHECKING:
+    from monarch_nb.control.api import KeptRecord
+
 _DOWN: Final = Parser("%mesh down", "%mesh down, or %mesh down mesh0, or %mesh down --all")
 _DOWN.add_argument("name", nargs="?", metavar="MESH")
 _DOWN.add_argument("--all", action="store_true")
+_DOWN.add_argument("--kept", action="store_true")
 
 _SCALE: Final = Parser("%mesh scale", "%mesh scale --hosts 6")
 _SCALE.add_argument("name", nargs="?", metavar="MESH")
@@ -38,16 +44,41 @@ LOOK_HINT: Final = (
 def _up(session: Session, chosen: argparse.Namespace) -> None:
     is_first = session.meshes.is_unused
     wanted, cell = where.asked(chosen), session.cells.here()
+    kept_s = chosen.keep or Config.from_environ().keep_s
     if wanted.hosts is not None:
+        if chosen.keep:
+            where.UP.error("--keep is for meshes of this machine, not for those of a job yet")
+        kept_s = 0.0
         cell.waiting.end()  # the live line says more
     steps = steps_below(cell.output)
-    say(session.lifecycle.up(wanted, chosen.name, chosen.there, steps))
+    if is_first and chosen.there != "new" and wanted.hosts is None:
+        records = session.control.kept_meshes()
+        left = kept_meshes.left_here(records, chosen.name, dict(wanted.sizes))
+        if left is not None and chosen.there == "replace":
+            session.control.end_kept(left)
+        elif left is not None:
+            _bring_back(session, left)
+            return
+    say(session.lifecycle.up(wanted, chosen.name, chosen.there, steps, kept_s))
     if is_first:
         say(LOOK_HINT.format(session.meshes.current))
 
 
+def _bring_back(session: Session, left: KeptRecord) -> None:
+    # As for a mesh that is up already: what it holds is worth more than a fresh one
+    for line in resuming.attach(session, left, fence=False):
+        say(line)
+    say("it has all that it held; --replace starts it anew, --new another one")
+
+
 def _down(session: Session, chosen: argparse.Namespace) -> None:
     lifecycle = session.lifecycle
+    if chosen.kept:
+        say(kept_meshes.end(session.control, chosen.name))
+        return
+    if session.meshes.current and not chosen.all and (said := _left(session, chosen.name)):
+        say(said)
+        return
     left = session.jobs.without(session.meshes.everything())
     doomed = [name for name in left if chosen.all or name == chosen.name]
     for name in doomed:
@@ -57,6 +88,18 @@ def _down(session: Session, chosen: argparse.Namespace) -> None:
             say(lifecycle.down(meshes))
     elif not doomed:
         say(lifecycle.down([lifecycle.whole_mesh(chosen.name)]))
+
+
+def _left(session: Session, name: str | None) -> str:
+    # of a mesh that another kernel drives: it is not ended
+    if name is not None and name not in session.meshes.everything():
+        return ""
+    mesh = session.meshes.to_look_at(name)
+    if session.control.not_driven(mesh) is None:
+        return ""
+    session.control.leave(mesh)
+    session.meshes.forget(mesh.name)
+    return f"{mesh.name} is looked at no more; it goes on"
 
 
 def _scale(session: Session, chosen: argparse.Namespace) -> None:
@@ -88,6 +131,7 @@ UP: Final = Command(where.UP, _up, (
     ("    --name MESH", "choose the name"),
     ("    --device cpu", "ranks see no GPU; cuda: each has one of its own"),
     ("    replicas=2 gpus=4", "any axes, the first one outermost"),
+    ("    --keep 8h", "it outlives the kernel: %mesh attach brings it back after a restart"),
     ("    --replace", "end the mesh that is up, and start this one in its place"),
     ("    --new", "start this one beside the mesh that is up"),
     ("up --on ssh:node1,node2 --gpus 8", "start eight ranks on each of these hosts"),
@@ -103,6 +147,7 @@ UP: Final = Command(where.UP, _up, (
 ))  # fmt: skip
 DOWN: Final = Command(_DOWN, _down, (
     ("down [MESH] [--all]", "stop a mesh, or all, and give its hosts back"),
+    ("    --kept", "one that has outlived its kernel, without attaching it"),
 ))  # fmt: skip
 SCALE: Final = Command(_SCALE, _scale, (
     ("scale [MESH] --hosts 6", "more or fewer hosts; ranks that stay keep what they hold"),

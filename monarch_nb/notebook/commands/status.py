@@ -8,9 +8,10 @@ from typing import Final
 from IPython.display import display, publish_display_data
 
 from monarch_nb.core.shape import selection
+from monarch_nb.notebook import kept_meshes
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.display.display import StatusView
-from monarch_nb.notebook.display.units import mesh_text
+from monarch_nb.notebook.display.units import duration, mesh_text
 from monarch_nb.notebook.meshes import NO_MESH
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
@@ -32,12 +33,16 @@ _STATUS.add_argument("name", nargs="?", metavar="MESH")
 
 def _list(session: Session, _: argparse.Namespace) -> None:
     meshes = session.meshes
-    found = meshes.everything()
-    if not found:
+    found, others = meshes.everything(), session.control.kept_meshes()
+    if not (found or others):
         say(NO_MESH)
     for name, mesh in found.items():
         mark = "*" if name == meshes.current else " "
-        say(f"{mark} {name}: {mesh_text(mesh)}")
+        for_s = session.control.kept_for(mesh)
+        lasts = "" if for_s is None else f", kept for {duration(for_s)} without the kernel"
+        say(f"{mark} {name}: {mesh_text(mesh)}{lasts}")
+    for record in others:
+        say(f"  {kept_meshes.words(record)}")
 
 
 def _use(session: Session, chosen: argparse.Namespace) -> None:
@@ -47,7 +52,7 @@ def _use(session: Session, chosen: argparse.Namespace) -> None:
 def _show(session: Session, chosen: argparse.Namespace) -> None:
     words = list(chosen.shown)
     name = words.pop(0).removeprefix("@") if words and _is_name(words[0]) else None
-    parts = selection.parts(session.meshes.pick(name), words)
+    parts = selection.parts(session.meshes.to_look_at(name), words)
     data, metadata = session.showing.bundle(*parts, widget=chosen.widget)
     publish_display_data(data, metadata)
 
@@ -61,7 +66,7 @@ def _status(session: Session, chosen: argparse.Namespace) -> None:
     found = client.snapshot() if client else None
     meshes = found.meshes if found else ()
     if chosen.name is not None:
-        name = session.meshes.pick(chosen.name).name
+        name = session.meshes.to_look_at(chosen.name).name
         meshes = tuple(mesh for mesh in meshes if mesh.name == name)
     if found and meshes:
         display(StatusView(meshes, found.at, session.meshes.current))
@@ -69,7 +74,7 @@ def _status(session: Session, chosen: argparse.Namespace) -> None:
         say(f"{NO_MESH}\n{HELP_HINT}")
 
 
-LIST: Final = Command(_LIST, _list, (("list", "the meshes that are up"),))
+LIST: Final = Command(_LIST, _list, (("list", "the meshes that are up, and those that are kept"),))
 USE: Final = Command(_USE, _use, (("use MESH", "make a mesh the current one"),))
 SHOW: Final = Command(_SHOW, _show, (
     ("show [MESH] [RANKS]", "a picture that follows every rank; also MESH as the last line"),

@@ -48,7 +48,7 @@ def _interrupt(session: Session, chosen: argparse.Namespace) -> None:
 
 
 def _stacks(session: Session, chosen: argparse.Namespace) -> None:
-    mesh = session.meshes.pick(chosen.name)
+    mesh = session.meshes.to_look_at(chosen.name)
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
     root, whys = session.lifecycle.stacks(mesh, ranks, native=chosen.native)
     if root.ranks:
@@ -69,7 +69,7 @@ STACKS: Final = Command(_STACKS, _stacks, (
 
 
 def _collectives(session: Session, chosen: argparse.Namespace) -> None:
-    mesh = session.meshes.pick(chosen.name)
+    mesh = session.meshes.to_look_at(chosen.name)
     ranks = tuple(mesh.ranks) if chosen.ranks is None else chosen.ranks
     check_ranks(mesh, ranks)
     seen = _xray(session).examine(mesh, ranks)

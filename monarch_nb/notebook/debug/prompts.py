@@ -3,8 +3,9 @@ of `input()` on ranks, one rank after the other.
 
 Rules of the file: ranks that stop for the running cell are spoken to in that cell; those that stop
 for another one, or for none, are told of below it, and spoken to in the running cell only when that
-waits and so nobody could type `%mesh debug`. One thread does that, while ranks are stopped; what it
-says comes before the end of the cell.
+waits and so nobody could type `%mesh debug`. `input()` is for the running cell too; only that of a
+cell which another kernel has begun waits for one in which a person waits. One thread does that,
+while ranks are stopped; what it says comes before the end of the cell.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Prompts:
         cell = self._cells.of(stop.tag)
         if self._is_closed or cell is None or cell.asker is None:
             return False
-        return stop.kind != INPUT or cell is self._cells.running
+        return stop.kind != INPUT or cell is self._cells.running or cell.is_resumed
 
     def _changed(self) -> None:
         with self._lock:
@@ -105,8 +106,8 @@ class Prompts:
                     self._thread = None
                     return
             debuggers.gather()
-            if questions := [stop for stop in debuggers.stops() if stop.kind == INPUT]:
-                self._answer(questions[0])
+            if (asked := self._question()) is not None:
+                self._answer(*asked)
                 continue
             cell = self._cell_to_ask()
             if cell is not None:
@@ -119,9 +120,21 @@ class Prompts:
     def _is_news(self, serials: list[int]) -> bool:
         return [stop.serial for stop in self._client.debugging.stops()] != serials
 
-    def _answer(self, question: Stop) -> None:
-        # Of `input()`: the line that a person types, or word that nobody does
-        debuggers, cell = self._client.debugging, self._cells.of(question.tag)
+    def _question(self) -> tuple[Stop, Cell | None] | None:
+        # Of `input()`, and the cell to ask it in
+        running = self._cells.running
+        for stop in self._client.debugging.stops():
+            if stop.kind == INPUT:
+                own = self._cells.of(stop.tag)
+                if own is None or not own.is_resumed:
+                    return stop, own
+                if running is not None and self._can_ask(running) and _is_waiting(running):
+                    return stop, running
+        return None
+
+    def _answer(self, question: Stop, cell: Cell | None) -> None:
+        # The line that a person types, or word that nobody does
+        debuggers, own = self._client.debugging, self._cells.of(question.tag)
         line = None
         if cell is not None and cell.asker is not None:
             with self._leaving(cell), cell.asking():
@@ -129,7 +142,8 @@ class Prompts:
                 asked = f"rank {question.rank}: {question.text}{question.prompt}"
                 line = cell.asker.ask(asked, lambda: self._is_taken_back(cell, question))
         if line is None:
-            debuggers.refuse(question.key)
+            if own is None or not own.is_resumed:
+                debuggers.refuse(question.key)
             return
         answer = debuggers.send(question.key, line)
         while not debuggers.wait(lambda: answer.is_final, LOOK_S):
@@ -141,15 +155,15 @@ class Prompts:
 
     def _cell_to_ask(self) -> Cell | None:
         cell = self._cells.running
-        if cell is None or cell.asker is None or cell in self._left or self._is_here:
-            return None
-        if _is_being_stopped(cell):
+        if cell is None or not self._can_ask(cell) or self._is_here:
             return None
         stops = self._held_up()
         if any(stop.tag == cell.tag for stop in stops):
             return cell
-        is_old = time.monotonic() - cell.started_s > BLOCKED_S
-        return cell if stops and is_old and _main_thread_waits() else None
+        return cell if stops and _is_waiting(cell) else None
+
+    def _can_ask(self, cell: Cell) -> bool:
+        return cell.asker is not None and cell not in self._left and not _is_being_stopped(cell)
 
     def _held_up(self) -> list[Stop]:
         # Not the frames of a failure: those are open because somebody speaks to them
@@ -210,9 +224,17 @@ class Prompts:
 
     def _tell_below(self) -> None:
         # Of stops that nobody speaks to here
-        stops = self._held_up()
+        stops = self._client.debugging.stops()
         new = [stop for stop in stops if self._told.get(stop.key) != stop.serial]
         self._told = {stop.key: stop.serial for stop in stops}
+        for stop in new:
+            cell = self._cells.of(stop.tag)
+            if stop.kind == INPUT and cell is not None:
+                asked = f"rank {stop.rank} asks: {stop.text}{stop.prompt}".rstrip()
+                self._output.say(cell, f"{asked}\ncell{cell.number}.wait() lets you answer\n")
+        self._tell_of_stops([stop for stop in self._held_up() if stop in new])
+
+    def _tell_of_stops(self, new: Sequence[Stop]) -> None:
         for tag in dict.fromkeys(stop.tag for stop in new):
             cell = self._cells.of(tag)
             if cell is None:
@@ -291,8 +313,10 @@ def _is_being_stopped(cell: Cell) -> bool:
     return time.monotonic() - cell.interrupted_s < STOPPING_S
 
 
-def _main_thread_waits() -> bool:
+def _is_waiting(cell: Cell) -> bool:
     # Whether the running cell waits in something of ours, or awaits, rather than computes
+    if time.monotonic() - cell.started_s < BLOCKED_S:
+        return False
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     is_ours = False
     while frame is not None and tracebacks.is_library(frame.f_code.co_filename):

@@ -76,6 +76,7 @@ class WhereParser(Parser):
 
 UP: Final = WhereParser("%mesh up", "%mesh up --gpus 4")
 UP.add_argument("--name", type=options.new_name)
+UP.add_argument("--keep", type=options.time, metavar="TIME")
 UP.add_argument("axes", nargs="*", type=options.axis, metavar="axis=size")
 _THERE: Final = UP.add_mutually_exclusive_group()
 for _choice in ("replace", "new"):

@@ -236,7 +236,7 @@ def test_a_rank_that_dies_meanwhile_owes_nothing(shell, up):
     ("%mesh sta", ["status", "stacks"]),
     ("%mesh use ", ["mesh0"]),
     ("%mesh status me", ["mesh0"]),
-    ("%mesh down --", ["--all"]),
+    ("%mesh down --", ["--all", "--kept"]),
     ("%mesh up --nam", ["--namespace", "--name"]),
     ("%mesh up --on s", ["ssh", "slurm"]),
     ("%mesh up --on slurm --par", ["--partition"]),

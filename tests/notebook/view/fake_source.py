@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from monarch_nb.control.keeping.kept_record import KeptRecord
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.hangs.stacks import Frame
@@ -159,6 +160,7 @@ class FakeSource:
         self.cell = cell
         self.current: str | None = None
         self.namesakes: list[FakeMeshStatus] = []
+        self.records: list[KeptRecord] = []
 
     # what the test does
 
@@ -282,6 +284,9 @@ class FakeSource:
 
     def debugged(self) -> Choice:
         return Choice("mesh0", (1, 2))
+
+    def kept_meshes(self) -> Sequence[KeptRecord]:
+        return self.records
 
     def outputs(self, since_s: float) -> Sequence[Mapping[str, object]]:
         kept = KeptOutputs()

@@ -23,8 +23,8 @@ from monarch_nb.control.jobs.kept import wanted
 from monarch_nb.control.jobs.kept.records import Record
 from monarch_nb.control.jobs.kept.visitors import Visitors
 from monarch_nb.control.jobs.status import JobStatus, Stage, stage_text
-from monarch_nb.control.jobs.workers import started_at
 from monarch_nb.errors import MeshError
+from monarch_nb.host.guard import started_at
 
 _POLL_S: Final = 0.2
 _LOOK_S: Final = 5.0

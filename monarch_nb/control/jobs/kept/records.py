@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from monarch_nb.control.jobs.workers import started_at
+from monarch_nb.host.guard import started_at
 from monarch_nb.net.keys import key_folder
 from monarch_nb.net.private import make_private, read_private, write_new
 

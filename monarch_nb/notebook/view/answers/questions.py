@@ -6,6 +6,7 @@ a mesh or a rank that is gone raises `ValueError` with a sentence.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,6 +22,7 @@ from monarch_nb.notebook.view.feed.encoding import MAX_HEADLINE, MAX_WHAT, Json,
 from monarch_nb.notebook.view.feed.feed import Feed
 
 if TYPE_CHECKING:
+    from monarch_nb.control.api import KeptRecord
     from monarch_nb.control.output.failures import Failure
     from monarch_nb.control.output.tail import Line
     from monarch_nb.control.status.snapshots import MeshStatus, RankStatus, Snapshot
@@ -231,6 +233,20 @@ def _joined(words: list[str]) -> str:
     return shlex.join(words[:-1] if words[-1] == "--" else words)
 
 
+def _kept(context: Context, _: Args) -> Json:
+    # What has outlived its kernel, or is driven by another one
+    return {"kept": [_kept_record(each) for each in context.source.kept_meshes()]}
+
+
+def _kept_record(record: KeptRecord) -> Json:
+    return {
+        "names": [plain(mesh.name, MAX_WHAT) for mesh in record.meshes],
+        "ranks": sum(math.prod(mesh.sizes.values()) for mesh in record.meshes),
+        "driven_by": record.controller_pid if record.is_driven() else None,
+        "for_s": record.for_s,
+    }
+
+
 _SLOW: Final = f"nothing was found within {5 * ANSWER_S:g} s; ask for less"
 
 QUESTIONS: Final = {
@@ -243,4 +259,5 @@ QUESTIONS: Final = {
     "outputs": Question(_outputs, 5 * ANSWER_S, _SLOW),
     "debugger": Question(_debugger, ANSWER_S, _SLOW),
     "engines": Question(_engines, 5 * ANSWER_S, _SLOW),
+    "kept": Question(_kept, 5 * ANSWER_S, _SLOW),
 }

@@ -24,7 +24,7 @@ from monarch_nb.notebook.view.feed.inputs import FeedInputs, Nothing
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from monarch_nb.control.api import Client, Control
+    from monarch_nb.control.api import Client, Control, KeptRecord
     from monarch_nb.control.output.failures import Failure
     from monarch_nb.control.output.tail import Line
     from monarch_nb.control.status.sampling import Watch
@@ -186,6 +186,10 @@ class Source:
         if not self._debugging.is_there:
             raise ValueError(NO_DEBUGGER)
         return self._debugging.chosen
+
+    def kept_meshes(self) -> Sequence[KeptRecord]:
+        """Return the meshes that outlive their kernel; not those that this one drives."""
+        return self._control.kept_meshes()
 
     def outputs(self, since_s: float) -> Sequence[Mapping[str, object]]:
         """Return the cells that run, and those that have changed since then, with outputs."""

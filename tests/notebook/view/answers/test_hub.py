@@ -1,5 +1,6 @@
 """The hub with real threads and a fake source: what channels are sent, and that nothing lingers."""
 
+import os
 import threading
 import time
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from monarch_nb.notebook.lifecycle import Lifecycle
 from monarch_nb.notebook.view.answers import pending_requests, questions
 from monarch_nb.notebook.view.answers.hub import Hub
 from monarch_nb.notebook.view.answers.questions import Question
+from tests.notebook.kept_records import kept
 from tests.notebook.view.browser.test_messages import HELLO, v1
 from tests.notebook.view.fake_browser import Browser, check
 from tests.notebook.view.fake_source import AT_MS, FakeCurve, FakeFailure, FakeSource
@@ -213,6 +215,19 @@ def test_what_else_is_asked(hub, source):
     logs = {"mesh": "mesh0", "ranks": "1", "count": 9, "pattern": "loss", "before": None}
     told = page.ask("logs", 6, **logs, level="error")["value"]
     assert told == {"lines": [[1, "mesh0", 1, "stdout", "error", "loss=3", AT_MS]], "last": 2}
+
+
+def test_which_meshes_are_kept(hub, source):
+    page = Page(hub)
+    assert page.ask("kept")["value"] == {"kept": []}
+    source.records = [
+        kept({"mesh0": {"hosts": 2, "gpus": 4}, "other": {}}, driven=False, for_s=28800.0),
+        kept({"mesh0": {"gpus": 2}}, driven=True, for_s=0.5),
+    ]
+    assert page.ask("kept", 2)["value"] == {"kept": [
+        {"names": ["mesh0", "other"], "ranks": 9, "driven_by": None, "for_s": 28800.0},
+        {"names": ["mesh0"], "ranks": 2, "driven_by": os.getpid(), "for_s": 0.5},
+    ]}  # fmt: skip
 
 
 def test_a_question_that_hangs_is_answered_late_and_stops_nothing(hub, source, monkeypatch):

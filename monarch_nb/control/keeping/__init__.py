@@ -1,0 +1,1 @@
+"""Meshes that outlive the process which drives them, and how another one takes over."""

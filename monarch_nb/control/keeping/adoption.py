@@ -1,0 +1,258 @@
+"""A controller in the place of one that has gone: it finds the ranks as they were left.
+
+In this order: the agent has to let it in; what the one before has written down becomes this
+process's own; each rank is told who drives it now, and tells what it still has for the one before;
+what it has printed meanwhile is read from its log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from monarch_nb.config import Config
+from monarch_nb.control import client as client_module
+from monarch_nb.control.keeping import journal, recalling
+from monarch_nb.control.status import details
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.shape.extent import Shape, Slice
+from monarch_nb.core.wire.messages.agents import Watch
+from monarch_nb.core.wire.messages.codec import Refused
+from monarch_nb.core.wire.messages.keeping import (
+    DRIVEN,
+    Adopt,
+    Adopted,
+    AskAgain,
+    CellFile,
+    Inventory,
+    KeptCell,
+    TakeControl,
+)
+from monarch_nb.errors import LaunchError
+from monarch_nb.host import rundir
+from monarch_nb.meshes.actor_mesh import ActorMesh, whole_actors
+from monarch_nb.meshes.hosts import KeptProcs
+from monarch_nb.meshes.proc_mesh import ProcMesh, whole_mesh
+from monarch_nb.meshes.spawning import KeptActors
+from monarch_nb.meshes.states import Part, ProcsState
+from monarch_nb.process.futures.ask_all import Question
+
+if TYPE_CHECKING:
+    from monarch_nb.control.client import Client
+    from monarch_nb.control.keeping.kept_record import KeptRecord
+
+ANSWER_S: Final = 5.0
+CELL: Final = "cell "
+"""So begins what ranks call a cell; a call of an actor is called by that."""
+RANKS_S: Final = 1.0
+"""For all ranks to tell what they have. One that is stopped tells it when it goes on."""
+
+
+class DrivenError(LaunchError):
+    """Another controller drives the meshes, and lives."""
+
+
+class LeftPart(NamedTuple):
+    """A cell on a part of a mesh, and the ranks of that which know it."""
+
+    mesh: ProcMesh
+    cell: KeptCell
+    ranks: list[int]
+
+
+@dataclass
+class LeftCell:
+    """A cell of the controller before that has not ended on all ranks, or nobody has seen how."""
+
+    mesh: ProcMesh
+    cell: KeptCell
+    parts: list[LeftPart] = field(default_factory=list)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of all parts, in order."""
+        return tuple(sorted(rank for part in self.parts for rank in part.ranks))
+
+    @property
+    def is_over(self) -> bool:
+        return all(part.cell.is_over for part in self.parts)
+
+
+class LeftFailure(NamedTuple):
+    """The cell that has failed last, as its ranks tell; `tag` is what the controller before has
+    called it."""
+
+    mesh: ProcMesh
+    what: str
+    tag: int
+    errors: dict[int, ErrorRecord]
+
+
+class Found(NamedTuple):
+    """What was there. `untold` are lines on what could not come back; `alone_s`: for how long
+    nobody drove the meshes; `files`: what tracebacks of cells name."""
+
+    meshes: list[ProcMesh]
+    actors: list[ActorMesh[object]]
+    cells: list[LeftCell]
+    logged: dict[int, int]
+    raw_logged: int
+    untold: list[str]
+    alone_s: float | None
+    failed: LeftFailure | None
+    files: list[CellFile]
+
+
+def take_over(record: KeptRecord, *, who: str, fence: bool) -> Found:
+    """Start the client of this process in the place of the one that has written the record.
+
+    Args:
+        who: this process, for people; the one before is told, if it lives.
+        fence: also if that lives; it drives the meshes no more then.
+
+    Raises:
+        DrivenError: another process drives them, and it was not to be fenced.
+        LaunchError: they have ended.
+        RuntimeError: this process has meshes of its own.
+    """
+    if record.is_driven() and not fence:
+        raise DrivenError(f"process {record.controller_pid} drives these meshes")
+    run_dir = rundir.hold(Path(record.run_dir))
+    client = client_module.start_in(run_dir, Config(**record.config), record.agent)
+    try:
+        return _adopt(client, record, who, fence)
+    except BaseException:
+        client.shutdown(0)
+        raise
+
+
+def recall(client: Client, found: Found, tags: Mapping[int, int]) -> None:
+    """Hand on what ranks have printed before; what cells with these tags have is shown too."""
+    run_dir, agent = client.proc.links.run_dir, client.proc.agent
+    client.proc.control_all(found.logged, AskAgain())
+    recalling.recall(client.output, run_dir, found.logged, (agent, found.raw_logged), tags)
+
+
+def _adopt(client: Client, record: KeptRecord, who: str, fence: bool) -> Found:
+    client.make_lifeline()
+    adopted = _let_in(client, record, who, fence)
+    client.agent_found(adopted.pid, adopted.gpus)
+    client.own_run_dir()
+    states, actors, untold = _owned(client, Path(record.run_dir))
+    _watch_the_dead(client, states, adopted)
+    inventories = _taken(client, record.controller, states, adopted.procs)
+    meshes = [whole_mesh(state) for state in states]
+    client.keeper.go_on(record, states)
+    return Found(
+        meshes=meshes,
+        actors=actors,
+        cells=_cells(meshes, inventories),
+        logged={process: each.logged for process, each in inventories.items()},
+        raw_logged=adopted.logged,
+        untold=untold,
+        alone_s=adopted.alone_s,
+        failed=_failed(client, meshes, inventories),
+        files=list({cell for each in inventories.values() for cell in each.files}),
+    )
+
+
+def _let_in(client: Client, record: KeptRecord, who: str, fence: bool) -> Adopted:
+    asked = Adopt(record.key, os.getpid(), who, fence)
+    answer = Question(client.proc, {record.agent: asked}).wait(ANSWER_S).get(record.agent)
+    if answer is None:
+        raise LaunchError(f"the agent of these meshes has not answered within {ANSWER_S:g} s")
+    if isinstance(answer, Refused):
+        raise (DrivenError if answer.kind == DRIVEN else LaunchError)(answer.error)
+    return answer
+
+
+def _owned(
+    client: Client, run_dir: Path
+) -> tuple[list[ProcsState], list[ActorMesh[object]], list[str]]:
+    states: dict[int, ProcsState] = {}
+    actors: list[ActorMesh[object]] = []
+    untold: list[str] = []
+    for kept in journal.read(run_dir):
+        if isinstance(kept, KeptProcs):
+            states[kept.number] = client.restore(kept, whole_mesh)
+        elif isinstance(kept, KeptActors):
+            procs = states[kept.procs]
+            part = Part(procs, kept.on, procs.token())
+            state = client.spawner.restore_actors(part, kept, whole_actors)
+            actors.append(whole_actors(state))
+        else:
+            untold.append(kept)
+    return list(states.values()), actors, untold
+
+
+def _watch_the_dead(client: Client, states: Iterable[ProcsState], adopted: Adopted) -> None:
+    # those that have died meanwhile: the agent tells how
+    living = set(adopted.procs)
+    gone = [each for state in states for each in state.processes if each not in living]
+    if gone:
+        client.proc.control(client.proc.agent, Watch(gone))
+    client.proc.watching(living)
+
+
+def _taken(
+    client: Client, old: int, states: Sequence[ProcsState], living: Iterable[int]
+) -> dict[int, Inventory]:
+    driven = {each for state in states for each in state.processes}.intersection(living)
+    client.output.hold(driven)
+    answers = Question(client.proc, dict.fromkeys(driven, TakeControl(old))).wait(RANKS_S)
+    return {
+        process: answer for process, answer in answers.items() if not isinstance(answer, Refused)
+    }
+
+
+def _failed(
+    client: Client, meshes: Iterable[ProcMesh], living: Iterable[int]
+) -> LeftFailure | None:
+    client.failures.refresh(living)
+    told = details.ask(client.proc, dict.fromkeys(living, 0), RANKS_S)
+    found: dict[int, LeftFailure] = {}
+    newest: list[tuple[float, int]] = []
+    for mesh in meshes:
+        for rank, process in enumerate(mesh._state.processes):
+            for error in told[process].errors if process in told else ():
+                if error.tag and error.what.startswith(CELL):
+                    left = LeftFailure(mesh, error.what, error.tag, {})
+                    known = found.setdefault(error.tag, left)
+                    known.errors[rank] = ErrorRecord.from_json(error.record)
+                    newest.append((error.age_s, error.tag))
+    return found[min(newest)[1]] if newest else None
+
+
+def _cells(meshes: Iterable[ProcMesh], inventories: dict[int, Inventory]) -> list[LeftCell]:
+    found: dict[tuple[int, int, int], LeftCell] = {}
+    for mesh in meshes:
+        for part in _parts(mesh, inventories):
+            key = mesh._state.number, part.cell.source, part.cell.tag
+            found.setdefault(key, LeftCell(mesh, part.cell)).parts.append(part)
+    return list(found.values())
+
+
+def _parts(mesh: ProcMesh, inventories: dict[int, Inventory]) -> list[LeftPart]:
+    # A cell was sent to each part of a mesh by itself, and is answered at a port for each
+    cells: dict[tuple[int, int], KeptCell] = {}
+    ranks: dict[tuple[int, int], list[int]] = {}
+    for rank, process in enumerate(mesh._state.processes):
+        for cell in inventories[process].cells if process in inventories else ():
+            key = cell.source, cell.reply
+            known = cells.setdefault(key, cell)
+            cells[key] = known._replace(is_over=known.is_over and cell.is_over)
+            ranks.setdefault(key, []).append(rank)
+    return [LeftPart(_slice(mesh, ranks[key]), cell, ranks[key]) for key, cell in cells.items()]
+
+
+def _slice(mesh: ProcMesh, ranks: list[int]) -> ProcMesh:
+    # Of these ranks, where they are evenly spaced: all are that have not lost one
+    steps = {after - before for before, after in pairwise(ranks)}
+    if len(ranks) == len(mesh) or len(steps) > 1:
+        return mesh
+    row = Slice(offset=ranks[0], sizes=[len(ranks)], strides=[steps.pop() if steps else 1])
+    return mesh._new_with_shape(Shape(["rank"], row))

@@ -1,0 +1,114 @@
+"""Meshes of an earlier kernel come back: their variables, and the cells that it has begun."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, Final
+
+from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.core.errors.records import clip
+from monarch_nb.notebook import tracebacks
+from monarch_nb.notebook.cells import wording
+from monarch_nb.notebook.cells.mesh_cell import MeshCell, Request
+from monarch_nb.notebook.display.units import are, duration, mesh_text
+from monarch_nb.notebook.errors import CellError
+from monarch_nb.notebook.meshes import Asked
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import Found, KeptRecord, LeftCell, LeftFailure
+    from monarch_nb.notebook.session import Session
+
+_NUMBER = re.compile(r"In\[(\d+)\]")
+MAX_SUMMARY: Final = 200
+
+
+def attach(
+    session: Session, record: KeptRecord, *, fence: bool, use: str | None = None
+) -> list[str]:
+    """Bring the meshes of a record back into this kernel, where `%%mesh` means the one to `use`, or
+    the last; the lines that say what came."""
+    found = session.control.adopt(record, who="another notebook", fence=fence)
+    session.link.attach()
+    for cell in found.files:
+        tracebacks.name_cell(session.shell, cell.filename, _number(cell.what))
+    said = [_came(session, found, use)]
+    said += [f"not brought back: {text}" for text in found.untold]
+    handles: list[MeshCell] = []
+    tags: dict[int, int] = {}
+    for left in found.cells:
+        said.append(_resume(session, left, tags, handles))
+
+    if found.failed is not None and found.failed.tag not in tags:
+        said.append(_failed(session, found.failed))
+
+    def recall() -> None:
+        session.control.recall(found, tags)
+        for handle in handles:
+            handle.recalled()
+
+    threading.Thread(target=recall, name="monarch-recall", daemon=True).start()
+    return said
+
+
+def look_at(session: Session, record: KeptRecord) -> str:
+    """Look at the meshes of a record, whoever drives them; the line that says so."""
+    meshes = session.control.look_at(record, session.cells.here().tag)
+    session.link.attach()
+    for mesh in meshes:
+        session.meshes.keep(mesh.name, mesh)
+    there = ", ".join(f"{mesh.name} ({mesh_text(mesh)})" for mesh in meshes)
+    name = meshes[0].name
+    return (
+        f"{there} {are(meshes)} looked at: {name} as a cell's last line, %mesh status, logs and "
+        f"stacks show it; what its ranks print comes below. %mesh down {name} ends the look"
+    )
+
+
+def _came(session: Session, found: Found, use: str | None) -> str:
+    kept = [
+        mesh.name
+        for mesh in found.meshes
+        if session.meshes.keep(mesh.name, mesh, Asked(tuple(mesh.sizes.items())))
+    ]
+    if use is not None:
+        session.meshes.use(use)
+    for actors in found.actors:
+        name = actors._state.name
+        if name.isidentifier() and name not in session.shell.user_ns:
+            session.shell.user_ns[name] = actors
+            kept.append(name)
+    meshes = ", ".join(f"{mesh.name} ({mesh_text(mesh)})" for mesh in found.meshes)
+    alone = "" if found.alone_s is None else f" after {duration(found.alone_s)} alone"
+    variables = f"; variables: {', '.join(kept)}" if kept else ""
+    said = f"{meshes} {are(found.meshes)} back{alone}{variables}"
+    return said if len(found.meshes) == 1 else f"{said}; %%mesh means {session.meshes.current}"
+
+
+def _failed(session: Session, left: LeftFailure) -> str:
+    mesh, errors = left.mesh, left.errors
+    shown = wording.traceback(session.shell, errors, len(mesh))
+    why = wording.summary(errors)
+    session.cells.failed_on_ranks(CellError(why, errors, shown, len(mesh)))
+    return f"{left.what} had failed: {clip(why, MAX_SUMMARY)}. %mesh errors shows where"
+
+
+def _resume(session: Session, left: LeftCell, tags: dict[int, int], handles: list[MeshCell]) -> str:
+    asked = left.cell
+    number = _number(asked.what)
+    tracebacks.remember_body(asked.filename, asked.first_line, asked.code)
+    cell = session.cells.resumed(asked.code, number)
+    tags[asked.tag] = cell.tag
+    request = Request(left.mesh, [part.mesh for part in left.parts], left, keep=asked.keep)
+    handle = MeshCell(session, cell, request)
+    handle.follow(tells=True)
+    handles.append(handle)
+    name = f"cell{number}"
+    session.shell.user_ns[name] = handle
+    how = "has ended meanwhile" if left.is_over else f"still runs on {rank_words(left.ranks)}"
+    return f"{asked.what} {how}: its output is below, from its begin; {name} is its handle"
+
+
+def _number(what: str) -> int:
+    match = _NUMBER.search(what)
+    return int(match[1]) if match else 0

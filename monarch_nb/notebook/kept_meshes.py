@@ -1,0 +1,95 @@
+"""Meshes that outlive the kernel, as records say: which there are after a restart."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from monarch_nb.notebook.display.units import are, count, duration, sizes_text
+from monarch_nb.notebook.errors import MagicError
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import Control, KeptRecord
+
+NOTHING = "no mesh is kept. %mesh up --gpus 4 --keep 8h starts one that outlives the kernel"
+
+
+def names(record: KeptRecord) -> str:
+    """Name the meshes of a record."""
+    return ", ".join(each.name for each in record.meshes)
+
+
+def words(record: KeptRecord) -> str:
+    """Describe a record in a line."""
+    meshes = ", ".join(f"{each.name}: {sizes_text(each.sizes)}" for each in record.meshes)
+    if record.is_driven():
+        return f"{meshes}; driven by process {record.controller_pid}"
+    return f"{meshes}; kept for {duration(record.for_s)}. %mesh attach {record.meshes[0].name}"
+
+
+def offers(records: Sequence[KeptRecord]) -> list[str]:
+    """Return a line for each mesh that nobody drives."""
+    return [
+        f"{each.name} with {count(math.prod(each.sizes.values()), 'rank')} is still there: "
+        f"%mesh attach {each.name}"
+        for record in records
+        if not record.is_driven()
+        for each in record.meshes
+    ]
+
+
+def left_here(
+    records: Sequence[KeptRecord], name: str | None, sizes: Mapping[str, int]
+) -> KeptRecord | None:
+    """Return what the kernel of this notebook has left before, where it has such a mesh.
+
+    Raises `MagicError` where it has left other ones: they may hold what somebody wants back, and
+    the GPUs.
+    """
+    own = os.environ.get("JPY_SESSION_NAME", "")
+    here = [each for each in records if own and each.notebook == own and not each.is_driven()]
+    for record in here:
+        for mesh in record.meshes:
+            if name in (None, mesh.name) and mesh.sizes == dict(sizes):
+                return record
+    in_the_way = [mesh for record in here for mesh in record.meshes if name in (None, mesh.name)]
+    if in_the_way:
+        mesh = in_the_way[0]
+        raise MagicError(
+            f"{mesh.name} ({sizes_text(mesh.sizes)}) is still there from before. "
+            f"Type: %mesh attach {mesh.name}, or %mesh down --kept {mesh.name}; "
+            "--new starts another one beside it"
+        )
+    return None
+
+
+def find(records: Sequence[KeptRecord], name: str | None) -> KeptRecord:
+    """Return the record of a mesh, or the only one; one that nobody drives before one that another
+    kernel drives. Raises `MagicError`."""
+    if not records:
+        raise MagicError(NOTHING)
+    wanted = [each for each in records if name is None or name in [m.name for m in each.meshes]]
+    # one that nobody drives is meant: notebooks have meshes of the same name
+    wanted = [each for each in wanted if not each.is_driven()] or wanted
+    if not wanted:
+        there = ", ".join(map(names, records))
+        raise MagicError(f"no mesh {name!r} is kept. There are: {there}")
+    if len(wanted) > 1 and name is None:
+        first = wanted[0].meshes[0].name
+        there = "; ".join(map(names, wanted))
+        raise MagicError(f"Which? Kept are {there}. Type: %mesh attach {first}")
+    return wanted[0]
+
+
+def end(control: Control, name: str | None) -> str:
+    """End the meshes of a record without attaching them; the line that says so."""
+    record = find(control.kept_meshes(), name)
+    if record.is_driven():
+        raise MagicError(
+            f"{names(record)} is driven by process {record.controller_pid}: end it there, or take "
+            f"it away from that first: %mesh attach {record.meshes[0].name} --fence"
+        )
+    control.end_kept(record)
+    return f"{names(record)} {are(record.meshes)} ended"
