@@ -80,12 +80,14 @@ BEGIN_ANEW = """async forget => {
 class Server:
     """A JupyterLab server on loopback, with a token, in an empty world.
 
-    `extensions` is the folder that it has those of its page from; else all that are installed.
+    `extensions` is the folder that it has those of its page from; else all that are installed. Its
+    kernels have their keys, and what they keep, in `home`.
     """
 
     def __init__(self, world: Path, extensions: Path | None = None) -> None:
         self.files = world / "work"
         self.files.mkdir()
+        self.home = world / "monarch_nb"
         self._log = world / "lab.log"
         self._kept = [f"{world}/settings", f"{world}/workspaces"]
         self._token = secrets.token_hex(16)
@@ -94,6 +96,7 @@ class Server:
         names = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
         folders = {f"JUPYTER_{name}": f"{world}/{name.lower()}" for name in names}
         folders["IPYTHONDIR"] = f"{world}/ipython"
+        folders["MONARCH_NB_HOME"] = str(self.home)
         folders["JUPYTERLAB_SETTINGS_DIR"], folders["JUPYTERLAB_WORKSPACES_DIR"] = self._kept
         command = [
             *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--allow-root"),

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { Heights } from '../../labextension/lib/labextension/src/mainarea/logview.js';
+import { keptText } from '../../labextension/lib/labextension/src/panel/kept.js';
 import { filterRanks } from '../../labextension/lib/labextension/src/panel/ranklist.js';
 import { lineOf, parseSizes } from '../../labextension/lib/labextension/src/panel/upline.js';
 import {
@@ -156,4 +157,13 @@ test('rows of a list are found by where they stand', () => {
     [0, 1, 4]
   );
   assert.deepEqual(heights.between(500, 510, 2), [496, 511]);
+});
+
+test('how long a mesh is kept, or who drives it', () => {
+  const text = told => keptText({ names: ['mesh0'], ranks: 4, driven_by: null, ...told });
+  assert.equal(text({ for_s: 28_800 }), '4 ranks, kept for 8 h');
+  assert.equal(text({ for_s: 9_000 }), '4 ranks, kept for 2.5 h');
+  assert.equal(text({ for_s: 600 }), '4 ranks, kept for 10 min');
+  assert.equal(text({ for_s: 90, ranks: 1 }), '1 rank, kept for 90 s');
+  assert.equal(text({ for_s: 600, driven_by: 4711 }), '4 ranks, driven by process 4711');
 });

@@ -11,7 +11,7 @@ const NO_LIMIT_MS = 300 * 24 * 3600 * 1000; // Slurm says a year where there is 
 
 /** Of jobs whose meshes are not up: how far they are, with what ends the wait. */
 export class JobRows {
-  readonly node = element('div', 'lab-jobs');
+  readonly node = element('div', 'lab-rows');
   readonly #rows = new Map<number, JobRow>();
 
   update(connection: Connection | null): void {
@@ -35,9 +35,9 @@ export class JobRows {
 }
 
 class JobRow {
-  readonly node = element('div', 'lab-job');
-  readonly #name = element('strong', 'lab-job-name');
-  readonly #said = statusLine('lab-job-said');
+  readonly node = element('div', 'lab-row');
+  readonly #name = element('strong', 'lab-row-name');
+  readonly #said = statusLine('lab-row-said');
   readonly #settle: HTMLButtonElement;
   readonly #end: HTMLButtonElement;
 
@@ -46,7 +46,7 @@ class JobRow {
       void act(connection, 'settle', { job });
     });
     this.#end = button('', '', () => { void act(connection, 'cancel', { job }); });
-    const buttons = element('span', 'lab-job-buttons');
+    const buttons = element('span', 'lab-row-buttons');
     buttons.append(this.#settle, this.#end);
     this.node.setAttribute('role', 'group');
     this.node.append(this.#name, buttons, this.#said);
@@ -69,7 +69,7 @@ class JobRow {
 /** Of a mesh that is up on hosts of an engine. */
 export class JobLine {
   readonly node = element('form', 'lab-jobline');
-  readonly #said = statusLine('lab-job-said');
+  readonly #said = statusLine('lab-row-said');
   readonly #hosts = textField('Hosts of this mesh', '', 'number');
   readonly #scale = element('button', 'button', 'scale');
   readonly #cancel = button('cancel', 'wait for no more hosts', () => {

@@ -1,9 +1,13 @@
 /** What is in the side panel: the meshes of the current notebook's kernel, or how to begin. */
 
+import { NotebookActions } from '@jupyterlab/notebook';
+
 import { showError, showNote } from '../actions.js';
+import { runInNewCell } from '../cells/inserting.js';
 import { button, type Connection, element, setText } from '../front.js';
 import type { Current } from '../kernel/current.js';
 import { JobRows } from './jobs.js';
+import { type KeptMeshes, KeptRows } from './kept.js';
 import { MeshSection, type Page } from './section.js';
 import { UpForm } from './upform.js';
 import type { Where } from './upline.js';
@@ -12,6 +16,7 @@ const NO_NOTEBOOK = 'Open a notebook to see its mesh.';
 const NO_MESH =
   "This notebook's kernel has no mesh. Choose the Monarch kernel, or run %load_ext monarch_nb.";
 const LOAD = '%load_ext monarch_nb';
+const KEPT = 'These ranks have outlived their kernel. Attach them, or bring up another mesh.';
 const BEGIN = 'No mesh is up yet. A mesh is a set of processes, one for each GPU or each share of the work.';
 
 interface Engines {
@@ -28,6 +33,7 @@ export class Meshes {
   readonly #more = element('details', 'lab-more');
   readonly #form = new UpForm(line => this.#up(line));
   readonly #jobs = new JobRows();
+  readonly #kept = new KeptRows(line => this.#run(line));
   readonly #byName = new Map<string, MeshSection>();
   #shown: Connection | null = null;
   #undo: (() => void)[] = [];
@@ -43,8 +49,13 @@ export class Meshes {
     this.#more.append(element('summary', 'lab-sub', 'Bring up another mesh'));
     this.#load.classList.add('mnb-lab-load');
     this.#load.hidden = true;
-    node.append(this.#note, this.#load, this.#jobs.node, this.#sections, this.#more);
+    node.append(this.#note, this.#load, this.#kept.node, this.#jobs.node, this.#sections, this.#more);
     current.changed.add(() => { this.refresh(); });
+    NotebookActions.executed.connect((_, { notebook, cell }) => {
+      if (notebook === current.panel?.content && cell.model.sharedModel.getSource().includes('%mesh')) {
+        void this.#askKept(); // it may have kept a mesh, or ended one
+      }
+    });
   }
 
   /** Show the form, and let the user type; once the kernel has told its meshes. */
@@ -64,8 +75,10 @@ export class Meshes {
       };
       this.#undo = connection ? [connection.model.onChange(later), connection.onState(later)] : [];
       this.#form.offer([]);
+      this.#kept.show([]);
       void this.#askWhere(connection);
     }
+    void this.#askKept();
     this.#draw();
   }
 
@@ -97,11 +110,16 @@ export class Meshes {
     const connection = this.#shown;
     const isReady = connection !== null && connection.model.n >= 0;
     this.#jobs.update(isReady ? connection : null);
+    const hadMesh = this.#byName.size > 0;
     this.#drawSections(connection);
+    const hasMesh = this.#byName.size > 0;
+    if (hadMesh && !hasMesh) {
+      void this.#askKept();
+    }
+    this.#kept.node.hidden = !isReady || hasMesh; // one kernel drives its own meshes, or others'
     setText(this.#note, this.#noteText());
     this.#note.hidden = !this.#note.textContent;
     void this.#offerToLoad();
-    const hasMesh = this.#byName.size > 0;
     this.#drawForm(isReady, hasMesh);
   }
 
@@ -123,7 +141,10 @@ export class Meshes {
     if (connection.model.n < 0) {
       return 'Asking the kernel for its mesh…';
     }
-    return this.#byName.size ? '' : [link.why, BEGIN].filter(Boolean).join(' ');
+    if (this.#byName.size) {
+      return '';
+    }
+    return this.#kept.canAttach ? KEPT : [link.why, BEGIN].filter(Boolean).join(' ');
   }
 
   /** Where the kernel is a plain one of Python. */
@@ -192,6 +213,25 @@ export class Meshes {
     if (told && connection === this.#shown) {
       this.#form.offer(wheresOf(told));
     }
+  }
+
+  /** Asked where they can be attached: while this kernel has no mesh, and somebody sees it. */
+  async #askKept(): Promise<void> {
+    const connection = this.#shown;
+    if (!connection || !this.isVisible() || this.#byName.size) {
+      return;
+    }
+    const told = (await connection.ask('kept').catch(() => null)) as { kept: KeptMeshes[] } | null;
+    if (told && connection === this.#shown) {
+      this.#kept.show(told.kept);
+      this.#draw();
+    }
+  }
+
+  /** In a cell: below it comes what the ranks print. */
+  async #run(line: string): Promise<void> {
+    const { panel } = this.current;
+    await (panel && runInNewCell(panel, line));
   }
 
   async #up(line: string): Promise<string> {
