@@ -3,6 +3,7 @@
 from benchmarks.catalog_debugging import DEBUGGING
 from benchmarks.catalog_gpu import GPU
 from benchmarks.catalog_hosts import HOSTS
+from benchmarks.catalog_lasting import LASTING
 from benchmarks.catalog_tensors import TENSORS
 from benchmarks.catalog_transfers import TRANSFERS
 from benchmarks.measures import CAST, SPAWNED
@@ -255,6 +256,7 @@ MEASURES: tuple[Measure, ...] = (
         quick=False,
     ),
     *DEBUGGING,
+    *LASTING,
     Measure("tab", (*_tab("sleep", "sleep"), *_tab("loop", "loop in Python")), deadline_s=180),
     Measure(
         "print",

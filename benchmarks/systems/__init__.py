@@ -40,6 +40,7 @@ _STATUS = (
     "rdma",
     "beside",
     "peak",
+    "kept_",
     "gpu",
     "remote_",
     "tensor_step",
