@@ -3,11 +3,14 @@
 import threading
 import time
 
+import pytest
+
 from tests.data.test_shared import ANNA, MB, arena, lend
 
 __all__ = ["arena"]
 
 
+@pytest.mark.alone  # it waits for some milliseconds, in which another thread has to run
 def test_a_large_segment_on_its_way_back_is_waited_for(arena):
     data = bytes(100 * MB)
     first = lend(arena, data)

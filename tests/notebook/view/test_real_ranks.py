@@ -140,8 +140,12 @@ def test_the_picture_of_a_mesh_has_its_curves_and_what_ranks_did(kernel, page):
 def test_stacks_of_busy_ranks(kernel, page):
     cell = kernel.start("trainers.step.call(60).get()")
     page.until(lambda: {page.mesh["rows"][rank][0] for rank in (0, 1)} == {"busy"})
-    told = page.ask("stacks", mesh="mesh0", ranks="0-1")
-    assert "time.sleep(n)" in told["stacks"][0]["text"]
+
+    def stacks():
+        told = page.ask("stacks", mesh="mesh0", ranks="0-1")
+        return [each["text"] for each in told["stacks"]]
+
+    page.until(lambda: len(stacks()) == 1 and "time.sleep(n)" in stacks()[0])  # of both alike
     kernel.stop_s(cell)
 
 
