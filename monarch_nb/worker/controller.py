@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.process.payloads import Payload
     from monarch_nb.process.process import Proc
+    from monarch_nb.process.supervision.recent_errors import RecentErrors
     from monarch_nb.process.supervision.supervision import Supervision
     from monarch_nb.worker.cells.unseen import UnseenCells
 
@@ -38,8 +39,8 @@ TAKEN = "another kernel drives this mesh now"
 
 
 class Controller:
-    """Of one rank. The next controller is told of `cells`; `on_change(old, new)` are called when it
-    has come."""
+    """What one rank sends to its controller. The next controller is told of `cells` and
+    `errors`; `on_change(old, new)` are called when it has come."""
 
     def __init__(
         self,
@@ -47,8 +48,10 @@ class Controller:
         supervision: Supervision,
         log: Path,
         cells: UnseenCells,
+        errors: RecentErrors,
     ) -> None:
         self._cells = cells
+        self._errors = errors
         self.on_change: list[Callable[[int, int], None]] = []
         self._proc = proc
         self._supervision = supervision
@@ -59,7 +62,7 @@ class Controller:
 
     @property
     def keeps(self) -> bool:
-        """Whether what it is sent is logged: the mesh is kept."""
+        """Tell whether all that is sent to it is logged, as the mesh is kept."""
         return self._log is not None
 
     # any thread
@@ -94,7 +97,8 @@ class Controller:
             logged = 0 if self._log is None else self._log.number
         for listener in self.on_change:
             listener(taken.old, message.source)
-        self._proc.answer(message, Inventory(self._cells.listed(), logged, self._cells.files()))
+        cells, errors = self._cells, self._errors.since(0)
+        self._proc.answer(message, Inventory(cells.listed(), logged, cells.files(), errors))
 
     def tag(self, of: int) -> int:
         """Return what the controller calls a cell that has this tag here, and in the log."""

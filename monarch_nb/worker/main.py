@@ -162,7 +162,8 @@ class Rank:
 
     def _new_controller(self, unseen: UnseenCells) -> Controller:
         log = output_log(self.proc.links.run_dir, self.proc.id)
-        made = Controller(self.proc, self.runtime.supervision, log, unseen)
+        errors = self.hosting.recent_errors
+        made = Controller(self.proc, self.runtime.supervision, log, unseen, errors)
         made.on_change += self._belong_to, self.hosting.belong_to
         made.on_change.append(lambda _old, _new: self.metrics.begin_anew())
         return made

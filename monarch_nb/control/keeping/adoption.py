@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from monarch_nb.config import Config
 from monarch_nb.control import client as client_module
 from monarch_nb.control.keeping import journal, recalling
-from monarch_nb.control.status import details
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.wire.messages.agents import Watch
@@ -30,6 +29,7 @@ from monarch_nb.core.wire.messages.keeping import (
     CellFile,
     Inventory,
     KeptCell,
+    Look,
     TakeControl,
 )
 from monarch_nb.errors import LaunchError
@@ -93,8 +93,8 @@ class LeftFailure(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was there. `untold` are lines on what could not come back; `alone_s`: for how long
-    nobody drove the meshes; `files`: what tracebacks of cells name."""
+    """What a controller has left. `untold` are lines on what could not come back; `alone_s`: for
+    how long nobody drove the meshes; `files`: the names that tracebacks have for cells."""
 
     meshes: list[ProcMesh]
     actors: list[ActorMesh[object]]
@@ -139,7 +139,7 @@ def recall(client: Client, found: Found, tags: Mapping[int, int]) -> None:
 
 def _adopt(client: Client, record: KeptRecord, who: str, fence: bool) -> Found:
     client.make_lifeline()
-    adopted = _let_in(client, record, who, fence)
+    adopted = let_in(client, record.agent, Adopt(record.key, os.getpid(), who, fence))
     client.agent_found(adopted.pid, adopted.gpus)
     client.own_run_dir()
     states, actors, untold = _owned(client, Path(record.run_dir))
@@ -147,6 +147,7 @@ def _adopt(client: Client, record: KeptRecord, who: str, fence: bool) -> Found:
     inventories = _taken(client, record.controller, states, adopted.procs)
     meshes = [whole_mesh(state) for state in states]
     client.keeper.go_on(record, states)
+    client.failures.refresh(inventories)
     return Found(
         meshes=meshes,
         actors=actors,
@@ -155,14 +156,14 @@ def _adopt(client: Client, record: KeptRecord, who: str, fence: bool) -> Found:
         raw_logged=adopted.logged,
         untold=untold,
         alone_s=adopted.alone_s,
-        failed=_failed(client, meshes, inventories),
+        failed=_failed(meshes, inventories),
         files=list({cell for each in inventories.values() for cell in each.files}),
     )
 
 
-def _let_in(client: Client, record: KeptRecord, who: str, fence: bool) -> Adopted:
-    asked = Adopt(record.key, os.getpid(), who, fence)
-    answer = Question(client.proc, {record.agent: asked}).wait(ANSWER_S).get(record.agent)
+def let_in(client: Client, agent: int, asked: Adopt | Look) -> Adopted:
+    """Ask an agent for a part in its ranks. Raises `LaunchError` where it refuses, or is silent."""
+    answer = Question(client.proc, {agent: asked}).wait(ANSWER_S).get(agent)
     if answer is None:
         raise LaunchError(f"the agent of these meshes has not answered within {ANSWER_S:g} s")
     if isinstance(answer, Refused):
@@ -209,16 +210,12 @@ def _taken(
     }
 
 
-def _failed(
-    client: Client, meshes: Iterable[ProcMesh], living: Iterable[int]
-) -> LeftFailure | None:
-    client.failures.refresh(living)
-    told = details.ask(client.proc, dict.fromkeys(living, 0), RANKS_S)
+def _failed(meshes: Iterable[ProcMesh], inventories: Mapping[int, Inventory]) -> LeftFailure | None:
     found: dict[int, LeftFailure] = {}
     newest: list[tuple[float, int]] = []
     for mesh in meshes:
         for rank, process in enumerate(mesh._state.processes):
-            for error in told[process].errors if process in told else ():
+            for error in inventories[process].errors if process in inventories else ():
                 if error.tag and error.what.startswith(CELL):
                     left = LeftFailure(mesh, error.what, error.tag, {})
                     known = found.setdefault(error.tag, left)

@@ -7,7 +7,7 @@ anybody is told that the mesh is. The folder is the private run dir.
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,24 +16,24 @@ from monarch_nb.core.wire import pickling
 from monarch_nb.errors import EncodeError
 from monarch_nb.meshes.hosts import KeptProcs
 from monarch_nb.meshes.spawning import KeptActors
-from monarch_nb.meshes.states import ActorsState, ProcsState
 from monarch_nb.process.supervision.supervision import MeshState
 
 MAX_BYTES: Final = 64 << 20
 """Of the arguments of actors: larger ones are not written, and those actors are lost with the
 controller that has them."""
-_SUFFIX: Final = ".mesh"
+_PROCS: Final = ".procs"
+_ACTORS: Final = ".actors"
 
 
 class Journal:
-    """Of the meshes of one controller."""
+    """Writes down the meshes of one controller."""
 
     def __init__(self, run_dir: Path) -> None:
         self._folder = run_dir
 
     def note(self, state: MeshState) -> str | None:
         """Write down a mesh as it is now. Returns why it could not be, for people."""
-        if not isinstance(state, ProcsState | ActorsState) or state.kept is None:
+        if state.kept is None:
             return None
         try:
             data = pickling.dumps(state.kept())
@@ -54,22 +54,38 @@ class Journal:
         self._path(state).unlink(missing_ok=True)
 
     def _path(self, state: MeshState) -> Path:
-        return self._folder / f"{state.number:016x}{_SUFFIX}"
+        return self._folder / f"{state.number:016x}{_ACTORS if state.kind == 'actor' else _PROCS}"
+
+
+def written(run_dir: Path) -> frozenset[tuple[str, int]]:
+    """Return the files of meshes of processes, and when each was written: to see a change."""
+    return frozenset((path.name, at) for at, path in _files(run_dir, _PROCS))
 
 
 def read_procs(run_dir: Path) -> list[KeptProcs]:
     """Return the meshes of processes that are written down and can be read."""
-    return [each for each in read(run_dir) if isinstance(each, KeptProcs)]
+    return [each for each in _read(run_dir, _PROCS) if isinstance(each, KeptProcs)]
 
 
 def read(run_dir: Path) -> Iterator[KeptProcs | KeptActors | str]:
     """Return what was written down, processes before the actors on them; a text for what cannot be
     read, as a class whose module is not there."""
-    found: list[KeptProcs | KeptActors | str] = []
-    for path in sorted(run_dir.glob(f"*{_SUFFIX}"), key=os.path.getmtime):
+    yield from _read(run_dir, _PROCS)
+    yield from _read(run_dir, _ACTORS)
+
+
+def _read(run_dir: Path, suffix: str) -> Iterator[KeptProcs | KeptActors | str]:
+    for _, path in _files(run_dir, suffix):
         try:
-            found.append(pickling.loads(path.read_bytes()))
+            yield pickling.loads(path.read_bytes())
         except Exception as error:  # noqa: BLE001  unpickling imports modules of the user's
-            found.append(f"{type(error).__name__}: {error}")
-    yield from (each for each in found if isinstance(each, KeptProcs))
-    yield from (each for each in found if not isinstance(each, KeptProcs))
+            yield f"{type(error).__name__}: {error}"
+
+
+def _files(run_dir: Path, suffix: str) -> list[tuple[int, Path]]:
+    # those that were written first come first; the controller may remove one meanwhile
+    found = []
+    for path in run_dir.glob(f"*{suffix}"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append((path.stat().st_mtime_ns, path))
+    return sorted(found)

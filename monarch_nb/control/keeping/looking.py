@@ -13,25 +13,21 @@ from typing import TYPE_CHECKING, Final
 
 from monarch_nb.config import Config
 from monarch_nb.control import client as client_module
-from monarch_nb.control.keeping import journal
+from monarch_nb.control.keeping import adoption, journal
 from monarch_nb.core.wire.frames import OUTPUT, OUTPUT_PORT, Message
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.agents import RawOutput, Watch
-from monarch_nb.core.wire.messages.codec import Refused
-from monarch_nb.core.wire.messages.keeping import Adopted, Look
+from monarch_nb.core.wire.messages.keeping import Look
 from monarch_nb.data.record_log import FollowedLog, LogRecord, output_log
-from monarch_nb.errors import LaunchError
 from monarch_nb.host import rundir
 from monarch_nb.meshes.hosts import KeptProcs
 from monarch_nb.meshes.proc_mesh import ProcMesh, whole_mesh
 from monarch_nb.meshes.states import ProcsState
-from monarch_nb.process.futures.ask_all import Question
 
 if TYPE_CHECKING:
     from monarch_nb.control.client import Client
     from monarch_nb.control.keeping.kept_record import KeptRecord
 
-ANSWER_S: Final = 5.0
 LOOK_S: Final = 0.2
 WHY: Final = (
     "{} is looked at only: another notebook may drive it. %mesh attach {} --fence takes it over"
@@ -48,7 +44,7 @@ def look_at(record: KeptRecord, tag: int) -> list[ProcMesh]:
     run_dir = rundir.hold(Path(record.run_dir))
     client = client_module.start_in(run_dir, Config(**record.config), record.agent, looks=True)
     try:
-        there = _let_in(client, record)
+        there = adoption.let_in(client, record.agent, Look(record.key, os.getpid()))
         client.agent_found(there.pid, there.gpus)
         looking = Looking(client, Path(record.run_dir), tag)
     except BaseException:
@@ -56,16 +52,6 @@ def look_at(record: KeptRecord, tag: int) -> list[ProcMesh]:
         raise
     looking.begin()
     return [whole_mesh(state) for state in looking.states]
-
-
-def _let_in(client: Client, record: KeptRecord) -> Adopted:
-    asked = Look(record.key, os.getpid())
-    answer = Question(client.proc, {record.agent: asked}).wait(ANSWER_S).get(record.agent)
-    if answer is None:
-        raise LaunchError(f"the agent of these meshes has not answered within {ANSWER_S:g} s")
-    if isinstance(answer, Refused):
-        raise LaunchError(answer.error)
-    return answer
 
 
 class Looking:
@@ -78,6 +64,7 @@ class Looking:
         self._states: dict[int, ProcsState] = {}
         self._logs: dict[int, FollowedLog] = {}  # by process
         self._over = threading.Event()
+        self._written: frozenset[tuple[str, int]] = frozenset()
         self._follow_meshes()
         self._read(shown=False)  # what was before
 
@@ -97,6 +84,10 @@ class Looking:
             log.close()
 
     def _follow_meshes(self) -> None:
+        written = journal.written(self._run_dir)
+        if written == self._written:
+            return
+        self._written = written
         found = {kept.number: kept for kept in journal.read_procs(self._run_dir)}
         for number, kept in found.items():
             known = self._states.get(number)

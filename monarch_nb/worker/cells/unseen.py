@@ -33,7 +33,7 @@ class UnseenCell:
 
 
 class UnseenCells:
-    """Of one rank."""
+    """Remembers the cells of one rank."""
 
     def __init__(self) -> None:
         self._cells: dict[Key, UnseenCell] = {}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request, row
+from monarch_nb.core.wire.messages.status import KeptError
 
 DRIVEN = "driven"
 """The kind of a refusal: another controller drives the ranks, and lives."""
@@ -97,12 +98,14 @@ class CellFile(NamedTuple):
 
 
 class Inventory(NamedTuple):
-    """What a rank has of the controller before. So many records it had `logged` when it began to
-    send what it prints to the new one. `files` are those of the cells that have begun last."""
+    """What a rank has of the controller before. `logged`: how many records of output it had
+    written when it began to send to the new one. `files` are those of the cells that began last,
+    `errors` the last ones of all."""
 
     cells: list[KeptCell]
     logged: int
     files: list[CellFile]
+    errors: list[KeptError]
 
 
 class TakeControl(Request[Inventory], verb="take_control"):
