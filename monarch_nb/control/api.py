@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 from monarch_nb.control import started
 from monarch_nb.control.hangs import stacks
 from monarch_nb.core.wire.frames import HOST_SHIFT
-from monarch_nb.net.keys import key_folder
 
 if TYPE_CHECKING:
     from monarch_nb.control.cells import CellRun
@@ -272,8 +271,6 @@ class Control:
     def kept_meshes(self) -> Sequence[KeptRecord]:
         """Return the meshes of this user on this host that go on without their kernel, or would;
         not those that this process drives."""
-        if not any((key_folder() / "kept").glob("*.json")):
-            return ()
         from monarch_nb.control.keeping import kept_record
 
         client = self.running_client()

@@ -36,7 +36,7 @@ class RecordLog:
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         self.number = 0
-        """That of the next record."""
+        """The number that the next record gets."""
         self._path = path
         self._limit = limit_bytes // 2  # of each of two files
         self._fd, self._size = os.open(path, _FLAGS | os.O_EXCL, 0o600), 0

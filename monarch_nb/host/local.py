@@ -34,7 +34,7 @@ _CANNOT_RUN: Final = "TtD"  # states of /proc: stopped, traced, frozen
 
 
 class Launcher(Protocol):
-    """What has an agent on this host: started it, or found it."""
+    """Has the process of an agent on this host, which it has started or found."""
 
     @property
     def pid(self) -> int | None: ...

@@ -63,7 +63,6 @@ class ProcsState(MeshState):
     initialized: Future[bool] = field(default_factory=lambda: completed(True), init=False)
     respawn: Callable[[list[int]], Future[bool]] | None = field(default=None, init=False)
     resized: Callable[[Sequence[int]], Resized] | None = field(default=None, init=False)
-    kept: Callable[[], object] | None = field(default=None, init=False)
     shared: bool = field(default=False, init=False)
     streams: dict[str, object] = field(default_factory=dict, init=False)  # of tensors: engines
     _token: weakref.ref[HandleToken] | None = field(default=None, init=False)
@@ -76,10 +75,6 @@ class ProcsState(MeshState):
     def resized_by(self, resized: Callable[[Sequence[int]], Resized]) -> None:
         """Note what makes the same mesh on other hosts, by their agents."""
         self.resized = resized
-
-    def kept_by(self, kept: Callable[[], object]) -> None:
-        """Note what tells all that another controller needs to own it."""
-        self.kept = kept
 
     def take_over(self, old: ProcsState) -> None:
         """Have the first ranks of a mesh, wherever they are, and the actors that live on it."""
@@ -155,11 +150,6 @@ class ActorsState(MeshState):
     proc_ranks: tuple[int, ...] = ()  # in `procs`, of the processes it was spawned on
     initialized: Future[None] = field(default_factory=lambda: completed(None), init=False)
     respawn: Callable[[list[int]], Future[None]] | None = field(default=None, init=False)
-    kept: Callable[[], object] | None = field(default=None, init=False)
-
-    def kept_by(self, kept: Callable[[], object]) -> None:
-        """Note what tells all that another controller needs to own it."""
-        self.kept = kept
 
     def move_to(self, procs: ProcsState) -> None:
         """Live on a mesh that has taken the place of theirs, whose first ranks are the same."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -48,8 +47,7 @@ def left_here(
     Raises `MagicError` where it has left other ones: they may hold what somebody wants back, and
     the GPUs.
     """
-    own = os.environ.get("JPY_SESSION_NAME", "")
-    here = [each for each in records if own and each.notebook == own and not each.is_driven()]
+    here = [each for each in records if each.is_left_here()]
     for record in here:
         for mesh in record.meshes:
             if name in (None, mesh.name) and mesh.sizes == dict(sizes):

@@ -28,8 +28,8 @@ OUTPUT_BYTES: Final = 256 << 20
 
 
 class Keeper:
-    """Of one controller. `agent_pid()` is the process of the agent of this host; `tell(text)` is
-    called with what cannot be kept."""
+    """Keeps meshes of a controller beyond its end. `agent_pid()` is the process of the agent of
+    this host; `tell(text)` is called with what cannot be kept."""
 
     def __init__(
         self,

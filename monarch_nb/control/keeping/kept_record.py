@@ -58,7 +58,7 @@ class KeptRecord:
 
     @property
     def name(self) -> str:
-        """That of the file."""
+        """Return the name of its file."""
         return Path(self.run_dir).name
 
     def is_alive(self) -> bool:
@@ -67,6 +67,11 @@ class KeptRecord:
     def is_driven(self) -> bool:
         """Tell whether the controller that has written it lives."""
         return started_at(self.controller_pid) == self.controller_started
+
+    def is_left_here(self) -> bool:
+        """Tell whether an earlier kernel of this process's notebook has left them, and nobody
+        drives them."""
+        return bool(self.notebook) and self.notebook == own_notebook() and not self.is_driven()
 
     def write(self) -> None:
         """Keep it, in place of an older one. Raises `AuthError` where another user could get at
@@ -98,10 +103,10 @@ def all_records() -> list[KeptRecord]:
     """Return those of this host whose ranks live, the newest first. Raises `AuthError`."""
     found = [record for path in _folder().glob("*.json") if (record := _read(path)) is not None]
     here = [record for record in found if record.host == socket.gethostname()]
-    for record in here:
-        if not record.is_alive():
-            record.remove()
     living = [record for record in here if record.is_alive()]
+    for record in here:
+        if record not in living:
+            record.remove()
     return sorted(living, key=lambda record: record.controller_started, reverse=True)
 
 

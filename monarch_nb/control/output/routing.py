@@ -62,7 +62,7 @@ TakeMetrics = Callable[[dict[str, object] | None, "Message"], None]
 
 
 def _nowhere(_process: int, _event: OutputEvent) -> None:
-    """It is kept only."""
+    """Show nothing: the event is kept in the log only."""
 
 
 class OutputService:

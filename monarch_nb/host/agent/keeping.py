@@ -13,7 +13,7 @@ from monarch_nb.core.wire.messages.keeping import DRIVEN, Adopt, Keep
 
 
 class Keeping:
-    """Of the ranks of one agent."""
+    """Says whether the ranks of one agent are driven, and who may drive them."""
 
     def __init__(self) -> None:
         self.procs: frozenset[int] = frozenset()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.folding import rank_words
@@ -16,7 +17,7 @@ from monarch_nb.notebook.errors import CellError
 from monarch_nb.notebook.meshes import Asked
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import Found, KeptRecord, LeftCell, LeftFailure
+    from monarch_nb.control.api import Found, KeptRecord, LeftCell, LeftFailure, ProcMesh
     from monarch_nb.notebook.session import Session
 
 _NUMBER = re.compile(r"In\[(\d+)\]")
@@ -57,12 +58,16 @@ def look_at(session: Session, record: KeptRecord) -> str:
     session.link.attach()
     for mesh in meshes:
         session.meshes.keep(mesh.name, mesh)
-    there = ", ".join(f"{mesh.name} ({mesh_text(mesh)})" for mesh in meshes)
     name = meshes[0].name
     return (
-        f"{there} {are(meshes)} looked at: {name} as a cell's last line, %mesh status, logs and "
-        f"stacks show it; what its ranks print comes below. %mesh down {name} ends the look"
+        f"{_listed(meshes)} {are(meshes)} looked at: {name} as a cell's last line, %mesh status, "
+        f"logs and stacks show it; what its ranks print comes below. %mesh down {name} ends the "
+        "look"
     )
+
+
+def _listed(meshes: Sequence[ProcMesh]) -> str:
+    return ", ".join(f"{mesh.name} ({mesh_text(mesh)})" for mesh in meshes)
 
 
 def _came(session: Session, found: Found, use: str | None) -> str:
@@ -78,10 +83,9 @@ def _came(session: Session, found: Found, use: str | None) -> str:
         if name.isidentifier() and name not in session.shell.user_ns:
             session.shell.user_ns[name] = actors
             kept.append(name)
-    meshes = ", ".join(f"{mesh.name} ({mesh_text(mesh)})" for mesh in found.meshes)
     alone = "" if found.alone_s is None else f" after {duration(found.alone_s)} alone"
     variables = f"; variables: {', '.join(kept)}" if kept else ""
-    said = f"{meshes} {are(found.meshes)} back{alone}{variables}"
+    said = f"{_listed(found.meshes)} {are(found.meshes)} back{alone}{variables}"
     return said if len(found.meshes) == 1 else f"{said}; %%mesh means {session.meshes.current}"
 
 

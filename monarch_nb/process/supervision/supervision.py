@@ -136,6 +136,8 @@ class MeshState:
     stopping: Future[None] | None = field(default=None, init=False)
     trouble: bool = field(default=False, init=False)
     version: int = field(default=0, init=False)
+    kept: Callable[[], object] | None = field(default=None, init=False)
+    """Returns all that another controller needs to own it; None: it cannot be kept."""
     _before_use: Callable[[], object] | None = field(default=None, init=False)
     _only_seen: str | None = field(default=None, init=False)
     _kept_back: MeshFailure | None = field(default=None, init=False)
@@ -181,6 +183,10 @@ class MeshState:
             self.lost.pop(rank, None)
         self.version += 1
         self._look_for_trouble()
+
+    def kept_by(self, kept: Callable[[], object]) -> None:
+        """Note what tells all that another controller needs to own it."""
+        self.kept = kept
 
     def only_see(self, why: str) -> None:
         """Refuse every use of the mesh, with this for people: another process drives it."""
