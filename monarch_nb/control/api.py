@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 from monarch_nb.control import started
 from monarch_nb.control.hangs import stacks
 from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.errors import LaunchError
 
 if TYPE_CHECKING:
     from monarch_nb.control.cells import CellRun
@@ -244,10 +245,30 @@ class Control:
 
     # ---------------------------------------------------------------------------- kept meshes
 
-    def keep(self, mesh: ProcMesh, for_s: float) -> None:
-        """Let a mesh go on for so long when this process has gone. Waits for the host. Raises
-        `LaunchError` where it cannot."""
-        _client().keeper.keep([mesh._state], for_s)
+    def keep(
+        self, mesh: ProcMesh, for_s: float, job: tuple[JobTrait, Wanted] | None = None
+    ) -> None:
+        """Let a mesh go on for so long when this process has gone; `job` has its hosts, if they are
+        those of one. Waits for the hosts. Raises `LaunchError` where it cannot."""
+        from monarch_nb.control.keeping.keeper import MeshJob
+
+        found = None if job is None else MeshJob(job[0], list(job[1]))
+        _client().keeper.keep([mesh._state], for_s, found)
+
+    def found_job(self, record: KeptRecord, mesh: ProcMesh) -> tuple[JobTrait, Wanted] | None:
+        """Return the job that has the hosts of a mesh which was adopted, and what was asked for;
+        None where its ranks are of this machine."""
+        from monarch_nb.control import engines
+        from monarch_nb.control.keeping.keeper import MeshJob
+
+        for name, said, state in () if record.hosts is None else record.hosts.jobs:
+            if name == mesh.name:
+                wanted = engines.Wanted.from_json(said)
+                job = engines.make(name, wanted)
+                job.go_on(state)
+                _client().keeper.has_job(mesh._state, MeshJob(job, said))
+                return job, wanted
+        return None
 
     def kept_for(self, mesh: ProcMesh) -> float | None:
         """Return for how long a mesh goes on when this process has gone; None: it ends."""
@@ -278,7 +299,17 @@ class Control:
         return [each for each in kept_record.all_records() if each.controller != own]
 
     def end_kept(self, record: KeptRecord) -> None:
-        """End the meshes of a record, with all that their ranks hold. Returns at once."""
+        """End the meshes of a record, with all that their ranks hold. Returns at once for those of
+        this host; of others waits for the hosts to hear it. Raises `LaunchError` where some have
+        not: they end when their time is over."""
+        if record.hosts is not None:
+            from monarch_nb.control.keeping import returning
+
+            missing = returning.end(record.hosts)
+            if missing:
+                raise LaunchError(
+                    f"{', '.join(missing)} did not hear it: they end when their time is over"
+                )
         record.end()
 
     def adopt(self, record: KeptRecord, *, who: str, fence: bool) -> Found:
@@ -490,7 +521,9 @@ def _prewarm(is_over: threading.Event) -> None:
         from monarch_nb.control import client
         from monarch_nb.control.keeping import kept_record
 
-        if all(each.is_driven() for each in kept_record.all_records()) and not is_over.is_set():
+        records = kept_record.all_records()
+        waits_here = any(each.hosts is None and not each.is_driven() for each in records)
+        if not waits_here and not is_over.is_set():
             client.prewarm()
     except Exception:  # noqa: BLE001  the first mesh fails in the same way, where the user looks
         traceback.print_exc(file=sys.__stderr__)

@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -38,7 +38,17 @@ from monarch_nb.control.output.routing import OutputEvent, OutputService
 from monarch_nb.control.status.sampling import StatusService
 from monarch_nb.control.status.snapshots import Snapshot
 from monarch_nb.core.wire.frames import COMM_PORT, HOST_SHIFT, OUTPUT_PORT, Message
-from monarch_nb.core.wire.messages import actors, agents, cells, debug, groups, keeping, status
+from monarch_nb.core.wire.messages import (
+    actors,
+    agents,
+    cells,
+    debug,
+    groups,
+    hosts,
+    keeping,
+    status,
+)
+from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.errors import LaunchError
 from monarch_nb.host import rundir
 from monarch_nb.host.rundir import RunDir, new_run_dir
@@ -60,6 +70,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.hosts.attached import AttachedHosts, Explain
     from monarch_nb.control.hosts.listing import ListedHost
     from monarch_nb.control.hosts.replacements import HostGroup
+    from monarch_nb.control.keeping.kept_record import KeptHead
     from monarch_nb.net.hosts.joining import Ticket
 
 T = TypeVar("T")
@@ -121,6 +132,7 @@ class Client(Runtime):
             self.supervision,
             lambda: None if self._agent is None else self._agent.pid,
             _log.warning,
+            lambda: self._attached,
         )
 
     def start(
@@ -184,7 +196,7 @@ class Client(Runtime):
         with self._lock:
             self._agent, self._shares_run_dir = None, True
             self.proc.replace_agent(new_agent_id(LOCAL_HOST))
-        self.keeper.taken_over()
+        self.keeper.taken_over(elsewhere=False)
         if agent is not None:
             agent.let_go()
         for state in list(self.supervision.states.values()):
@@ -194,6 +206,38 @@ class Client(Runtime):
                 state.only_see(f"{state.name}: {reason}. {back}")
         lost = [old, *self._processes_below(old)]
         self.supervision.exited(*(Exit(each, reason=reason, for_good=True) for each in lost))
+
+    def have_hosts_back(self, head: KeptHead, names: Mapping[int, str]) -> None:
+        """Be who these hosts look for, whose controller has gone. Raises `LaunchError` where
+        another program listens in its place."""
+        self._hosts_elsewhere().go_on(head, names)
+
+    def host_not_back(self, host: int, why: str) -> None:
+        """Give up a host that has not come back."""
+        self._hosts_elsewhere().not_back(host, why)
+
+    def hosts_found(self, gpus: Mapping[int, list[str]]) -> None:
+        """Know the GPUs of hosts, by their agents, that another controller has left."""
+        self._gpus.update(gpus)
+
+    def _on_let_go(self, asked: hosts.LetGo) -> Done | Refused:
+        # the thread of who joins
+        if not self.keeper.is_key(asked.key):
+            return Refused("nothing is kept here under this key")
+        threading.Thread(
+            target=self._leave_kept_hosts, args=(asked.who,), name="monarch-leave", daemon=True
+        ).start()
+        return Done()
+
+    def _leave_kept_hosts(self, who: str) -> None:
+        reason = f"{who} has taken it over at {time.strftime('%H:%M:%S')}"
+        states = [each for each in self.keeper.kept if each not in self.keeper.kept_here]
+        self.keeper.taken_over(elsewhere=True)
+        for state in states:
+            back = f"%mesh attach {state.name} --fence brings it back here"
+            state.only_see(f"{state.name}: {reason}. {back}")
+        if self._attached is not None:
+            self._attached.leave(reason)
 
     # what notebooks use
 
@@ -331,7 +375,7 @@ class Client(Runtime):
     def _hosts_elsewhere(self) -> AttachedHosts:
         with self._lock:
             if self._attached is None:
-                from monarch_nb.control.hosts.attached import AttachedHosts
+                from monarch_nb.control.hosts.attached import AttachedHosts, HostKeeping
 
                 self._attached = AttachedHosts(
                     self.proc.links,
@@ -342,6 +386,7 @@ class Client(Runtime):
                     self._host_pulse,
                     self.proc.dead,
                     self.supervision.silent,
+                    HostKeeping(lambda host: host in self.keeper.kept_hosts, self._on_let_go),
                 )
                 self.supervision.on_exit.append(self._attached.process_ended)
             return self._attached
@@ -373,6 +418,10 @@ class Client(Runtime):
             return None
         return elsewhere.hostnames.get(host) or elsewhere.names.get(host)
 
+    def host_called(self, host: int) -> str:
+        """Return where a host was asked for, by its number."""
+        return self._hosts_elsewhere().names[host]
+
     def hosts_listed(self) -> list[ListedHost]:
         """Return the hosts that have joined, or are to, with who has ranks there."""
         if self._attached is None:
@@ -394,6 +443,19 @@ class Client(Runtime):
             if isinstance(state, ProcsState) and state.ended is None and not state.internal
             if not set(agents).isdisjoint(state.agents)
         ]
+
+    def every_mesh(self) -> list[str]:
+        """Return the names of all meshes that this process drives."""
+        return [
+            state.name
+            for state in list(self.supervision.states.values())
+            if isinstance(state, ProcsState) and state.ended is None and not state.internal
+        ]
+
+    @property
+    def has_hosts(self) -> bool:
+        """Tell whether hosts have joined, or were to."""
+        return self._attached is not None
 
     def let_hosts_go(self, gone: Sequence[int], here: Sequence[int]) -> Future[None]:
         """Shut down those hosts of the ones that are wanted no more which are here. By their
@@ -515,7 +577,8 @@ class Client(Runtime):
             return
         self._closed.set()
         limit_s = self.config.exit_s if timeout_s is None else timeout_s
-        is_kept = bool(self.keeper.kept)
+        is_kept, kept_hosts = bool(self.keeper.kept_here), self.keeper.kept_hosts
+        self.keeper.close()
         for state in list(self.supervision.states.values()):
             state.end("the client was shut down")
         self._end_local_actors(limit_s)
@@ -524,7 +587,7 @@ class Client(Runtime):
                 self._agent.let_go()
             else:
                 self._agent.end(limit_s)
-        self._leave_attached(limit_s)
+        self._leave_attached(limit_s, kept_hosts)
         self._fail_waiters()
         if self._debug_server is not None:
             self._debug_server.close()
@@ -541,12 +604,11 @@ class Client(Runtime):
         if current.running() is self:
             current.install(None)
 
-    def _leave_attached(self, limit_s: float) -> None:
+    def _leave_attached(self, limit_s: float, kept: Container[int]) -> None:
         if self._attached is None:
             return
-        agents = [
-            wire.agent_id(host) for host, ready in self._attached.ready.items() if ready.done()
-        ]
+        ready = self._attached.ready
+        agents = [wire.agent_id(host) for host in ready if host not in kept and ready[host].done()]
         living = [agent for agent in agents if agent not in self.proc.dead]
         with contextlib.suppress(TimeoutError):
             if living:
@@ -610,6 +672,20 @@ def start_in(run_dir: RunDir, config: Config, agent: int, *, looks: bool = False
     exit_when_told()
     started.tell()
     return made
+
+
+def start_for_hosts() -> Client:
+    """Start the client of this process, or return it where it has meshes of this host only: it is
+    to have hosts that another one has left. Raises `RuntimeError` where it has some already."""
+    with _slot.lock:
+        found = current.running()
+        if isinstance(found, Client):
+            names = [] if found.looks else found.every_mesh()
+            if found.has_hosts and names:
+                raise RuntimeError(f"this kernel has meshes already: {', '.join(names)}")
+            if not names:
+                found.shutdown(0)
+    return start()
 
 
 def prewarm() -> None:

@@ -39,6 +39,13 @@ class Wanted(NamedTuple):
     words: tuple[str, ...] = ()
     """Options that go to the engine as they are typed, behind `--`."""
 
+    @staticmethod
+    def from_json(said: Sequence[Any]) -> Wanted:
+        """Return what was asked for, from a list of the fields."""
+        engine, places, hosts, gpus, options, words = said
+        given = tuple((name, value) for name, value in options)
+        return Wanted(engine, tuple(places), hosts, gpus, given, tuple(words))
+
     def typed(self) -> str:
         """Return what asks for these hosts: `--on slurm --hosts 4 --time 4:00:00`."""
         places = f":{','.join(self.places)}" if self.places else f" --hosts {self.hosts}"
@@ -63,6 +70,8 @@ class Engine:
     """Its hosts are this machine."""
     command: str = ""
     """What has to be on the path."""
+    can_be_kept: bool = False
+    """Its hosts may go on without the kernel."""
     package: str = ""
     """What has to be installed; `pip install "monarch_nb[NAME]"` does."""
 
@@ -115,7 +124,7 @@ def _class(wanted: Wanted, module: str, name: str) -> Any:
 
 def _processes(name: str, wanted: Wanted) -> JobTrait:
     spares = _number(wanted, "spares") or 0
-    job: JobTrait = _class(wanted, "processes", "ProcessJob")({name: wanted.hosts}, spares=spares)
+    job: JobTrait = _class(wanted, "here", "JoiningProcesses")({name: wanted.hosts}, spares)
     return job
 
 
@@ -192,6 +201,7 @@ ENGINES: Final[dict[str, Engine]] = {
         "%mesh up --on processes --hosts 2 --gpus 4",
         options=_SPARES,
         is_here=True,
+        can_be_kept=True,
     ),
     "ssh": Engine(
         _ssh,
@@ -199,6 +209,7 @@ ENGINES: Final[dict[str, Engine]] = {
         options=("python", *_SPARES, *_PARTIAL),
         words="options of ssh",
         has_places=True,
+        can_be_kept=True,
         command="ssh",
     ),
     "slurm": Engine(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 _HEADER: Final = struct.Struct("<IIQQd")
+_PART_BYTES: Final = 1 << 20
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -72,6 +73,20 @@ def read_log(path: Path) -> Iterator[LogRecord]:
     with contextlib.ExitStack() as files:
         for part in _parts(path, files):
             yield from (record for record, _ in _records(part))
+
+
+def log_parts(path: Path) -> Iterator[bytes]:
+    """Return what `read_log` reads, as it is in the files, a megabyte or so at a time: whole
+    records, to be written to a file that is read so elsewhere."""
+    with contextlib.ExitStack() as files:
+        for part in _parts(path, files):
+            begin = end = 0
+            for _, end in _records(part):
+                if end - begin >= _PART_BYTES:
+                    yield part[begin:end]
+                    begin = end
+            if end > begin:
+                yield part[begin:end]
 
 
 class FollowedLog:

@@ -1,7 +1,8 @@
 """This host as a part of a mesh: its run dir, its gateway, and its agent while a controller has it.
 
 It is offered at an address (`control/hosts/attach.py`), or joins the job that it was started for
-(`join.py`). Rule: what a controller has spawned here goes when the controller goes.
+(`join.py`). Rule: what a controller has spawned here goes when the controller goes, unless that
+keeps it: then the host has no controller until another one takes it, or its agent ends.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class HostMember:
         self._why_left: str | None = None
         self._agent: LocalLauncher | None = None
         self._is_of: tuple[int, int] | None = None  # the controller, and our number there
-        self._ended = threading.Event()
+        self._changed = threading.Event()
+        self._has_ended = False
         self._closing = threading.Lock()
         self._is_closed = False
         self._thread = LoopThread("monarch-gateway")
@@ -121,11 +123,31 @@ class HostMember:
         self._thread.loop.call(begin)
 
     def wait(self) -> str | None:
-        """Wait until a controller has shut this host down, it was closed, or it does not stay;
-        then return why its controller has gone."""
-        while not self._ended.wait(_LOOK_S):
+        """Wait until a controller has shut this host down, it was closed, it does not stay, or its
+        controller has gone and what that has left goes on (`is_left`); then return why the
+        controller has gone."""
+        while not self._changed.wait(_LOOK_S):
             pass  # a signal that came just before the wait is noticed now
+        self._changed.clear()
         return self._why_left
+
+    @property
+    def is_left(self) -> bool:
+        """Tell whether what a controller has left here goes on, until `join_again`."""
+        return self._gateway.is_left and not self._has_ended
+
+    @property
+    def number(self) -> int:
+        """The number that a controller has given this host."""
+        return self._gateway.host
+
+    def join_again(self, controller: int, secret: Secret, dial: Sequence[str]) -> None:
+        """Be the same host of another controller, which is dialled, with all that goes on here."""
+        self._begin(self.number, controller, secret, dial)
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._changed.set()
 
     def close(self) -> None:
         """End everything on this host. Harmless when repeated."""
@@ -137,7 +159,7 @@ class HostMember:
             self._gateway.close()
             self._thread.close()
             self._run_dir.remove()
-            self._ended.set()
+            self._end()
 
     def _start_agent(self, host: int, controller: int, interface: str | None) -> int:
         agent = wire.agent_id(host)
@@ -163,8 +185,8 @@ class HostMember:
             code = launcher.wait()
         if launcher is not self._agent:
             return  # it was ended here
-        if code == 0:
-            self._ended.set()  # a controller has shut the host down
+        if code == 0 or self.is_left:
+            self._end()  # a controller has shut the host down, or the time is over
         else:
             how = patience.how_it_ended(code)
             self._leave(f"its agent {how}\n{launcher.last_words()}".rstrip())
@@ -183,15 +205,19 @@ class HostMember:
         self._thread.loop.call(lambda: self._gateway.leave_controller(why))
 
     def _left(self, why: str) -> None:
+        if self._gateway.is_left:
+            self._why_left = why
+            self._changed.set()
+            return
         launcher, self._agent = self._agent, None
         if launcher is not None:
             if why == LEFT and launcher.ends_within(_SHUT_S):  # this host was shut down before
-                self._ended.set()
+                self._end()
             else:
                 launcher.kill()
         if not self._stays:
             self._why_left = why
-            self._ended.set()
+            self._end()
 
     def _drop_agent(self) -> None:
         launcher, self._agent = self._agent, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,19 +21,24 @@ def names(record: KeptRecord) -> str:
     return ", ".join(each.name for each in record.meshes)
 
 
+def quoted(record: KeptRecord) -> str:
+    """Name the first mesh of a record as it is typed in a line of `%mesh`."""
+    return shlex.quote(record.meshes[0].name)
+
+
 def words(record: KeptRecord) -> str:
     """Describe a record in a line."""
     meshes = ", ".join(f"{each.name}: {sizes_text(each.sizes)}" for each in record.meshes)
     if record.is_driven():
         return f"{meshes}; driven by process {record.controller_pid}"
-    return f"{meshes}; kept for {duration(record.for_s)}. %mesh attach {record.meshes[0].name}"
+    return f"{meshes}; kept for {duration(record.for_s)}. %mesh attach {quoted(record)}"
 
 
 def offers(records: Sequence[KeptRecord]) -> list[str]:
     """Return a line for each mesh that nobody drives."""
     return [
         f"{each.name} with {count(math.prod(each.sizes.values()), 'rank')} is still there: "
-        f"%mesh attach {each.name}"
+        f"%mesh attach {shlex.quote(each.name)}"
         for record in records
         if not record.is_driven()
         for each in record.meshes
@@ -57,7 +63,8 @@ def left_here(
         mesh = in_the_way[0]
         raise MagicError(
             f"{mesh.name} ({sizes_text(mesh.sizes)}) is still there from before. "
-            f"Type: %mesh attach {mesh.name}, or %mesh down --kept {mesh.name}; "
+            f"Type: %mesh attach {shlex.quote(mesh.name)}, or %mesh down --kept "
+            f"{shlex.quote(mesh.name)}; "
             "--new starts another one beside it"
         )
     return None
@@ -75,7 +82,7 @@ def find(records: Sequence[KeptRecord], name: str | None) -> KeptRecord:
         there = ", ".join(map(names, records))
         raise MagicError(f"no mesh {name!r} is kept. There are: {there}")
     if len(wanted) > 1 and name is None:
-        first = wanted[0].meshes[0].name
+        first = quoted(wanted[0])
         there = "; ".join(map(names, wanted))
         raise MagicError(f"Which? Kept are {there}. Type: %mesh attach {first}")
     return wanted[0]
@@ -87,7 +94,7 @@ def end(control: Control, name: str | None) -> str:
     if record.is_driven():
         raise MagicError(
             f"{names(record)} is driven by process {record.controller_pid}: end it there, or take "
-            f"it away from that first: %mesh attach {record.meshes[0].name} --fence"
+            f"it away from that first: %mesh attach {quoted(record)} --fence"
         )
     control.end_kept(record)
     return f"{names(record)} {are(record.meshes)} ended"

@@ -64,7 +64,8 @@ class Lifecycle:
         """
         said = self._up(asked, name, there, steps)
         if kept_s:
-            self.control.keep(self.whole_mesh(None), kept_s)
+            mesh = self.whole_mesh(None)
+            self.control.keep(mesh, kept_s, self.jobs.asked(mesh.name))
             said += f" It is kept for {duration(kept_s)} without the kernel."
         return said
 

@@ -122,6 +122,10 @@ class Proc:
         """Have another controller from now on: the one before has gone, or drives others."""
         self.controller = controller
         self._watched.add(controller)
+        away = (self.host, controller >> frames.HOST_SHIFT)
+        there = [each for each in self._watched if each >> frames.HOST_SHIFT not in away]
+        if there := [each for each in there if each not in self.dead]:
+            self.control(controller, agents.Watch(there))
 
     def start(self, handlers: Iterable[Serve]) -> None:
         """Begin to receive. Raises `ValueError` where a message has two handlers."""

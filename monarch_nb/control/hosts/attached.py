@@ -17,7 +17,9 @@ from monarch_nb.config import Config
 from monarch_nb.control.hosts.head import Head, HeadEvents
 from monarch_nb.control.hosts.listing import ListedHost, Peer
 from monarch_nb.control.hosts.replacements import HostGroup, Replacements
-from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, Offer
+from monarch_nb.control.keeping.kept_record import KeptHead
+from monarch_nb.core.wire.messages.codec import Done, Refused
+from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, LetGo, Offer
 from monarch_nb.host.lending import Lending
 from monarch_nb.host.versions import difference, versions
 from monarch_nb.net import wire
@@ -41,6 +43,14 @@ Explain = Callable[[int, str, Callable[[str], None]], None]
 """A host that was lost, what is known of that, and who is to be told more; any thread may."""
 
 
+class HostKeeping(NamedTuple):
+    """`is_kept(host)`: whether its ranks may go on without this controller; `let_go(asked)` leaves
+    them to another one."""
+
+    is_kept: Callable[[int], bool]
+    let_go: Callable[[LetGo], Done | Refused]
+
+
 class AttachedHosts:
     """The client's end: a gateway in its inbox thread, and the hosts that it has dialled.
 
@@ -57,8 +67,10 @@ class AttachedHosts:
         on_pulse: Callable[[int, float | None], None],
         dead: Mapping[int, Exit],
         silent: Container[int],
+        keeping: HostKeeping,
     ) -> None:
         self._dead, self._silent = dead, silent
+        self._keeping = keeping
         self._gateway = Gateway(
             links.run_dir,
             own_host,
@@ -160,9 +172,7 @@ class AttachedHosts:
         Raises as `wire.listen_for_hosts`.
         """
         if self._head is None:
-            events = HeadEvents(self._came, self._failed)
-            run_dir = self._links.run_dir
-            self._head = Head(run_dir, self._gateway, self._loop, self._controller, events)
+            self._head = self._new_head(None)
         hosts = [next(self._numbers) for _ in names]
         for host, name in zip(hosts, names, strict=True):
             self.ready[host] = make(Future)
@@ -171,6 +181,54 @@ class AttachedHosts:
                 self._explained[host] = explain
             self._gateway.expect(host)
         return hosts, self._head.invite(hosts, address)
+
+    def _new_head(self, kept: KeptHead | None) -> Head:
+        is_kept, let_go = self._keeping
+        events = HeadEvents(self._came, self._failed, is_kept, let_go)
+        run_dir = self._links.run_dir
+        return Head(run_dir, self._gateway, self._loop, self._controller, events, kept)
+
+    # hosts of kept meshes
+
+    def keep(self) -> KeptHead | None:
+        """Let hosts that have joined look for their controller here when they have lost it; what
+        the next one needs for them to find it. None where no host has joined."""
+        return None if self._head is None else self._head.keep()
+
+    def go_on(self, kept: KeptHead, names: Mapping[int, str]) -> None:
+        """Be who hosts of these names look for, whose controller has gone: they join under the
+        numbers that they have. Raises `LaunchError` where the address is taken."""
+        for host, name in names.items():
+            self.ready[host] = make(Future)
+            self.names[host] = name
+            self._gateway.expect(host)
+        self._numbers = itertools.count(max(names) + 1)
+        self._head = self._new_head(kept)
+
+    def not_back(self, host: int, why: str) -> None:
+        """Give up a host that has not come back: it is lost. Any thread but the loop's."""
+        if self._head is not None:
+            self._head.give_up(host)
+
+        def lose() -> None:
+            if not self.ready[host].done():
+                self._gateway.give_up(host)
+                self.ready[host]._set_exception(RuntimeError(f"{self.names[host]}: {why}"))
+                self._on_lost(host, f"{self.names[host]}: {why}", 0.0)
+
+        self._loop.call(lose)
+
+    def leave(self, why: str) -> None:
+        """Leave all hosts, whose ranks go on, to another controller, and listen no more. Any thread
+        but the loop's."""
+        head, self._head = self._head, None
+        for host in [host for host in self.names if self._is_here(host)]:
+            self._explained.pop(host, None)
+            self._loop.call(functools.partial(self._gateway.let_go, host))
+            self._on_lost(host, why, 0.0)
+        self._loop.call(self._gateway.listen_no_more)
+        if head is not None:
+            head.close()
 
     def called(self, host: int) -> str:
         """Return what to call a host of these: where it was asked for, and what it calls itself."""

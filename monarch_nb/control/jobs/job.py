@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 from monarch_nb.control.jobs.status import JobStatus
+from monarch_nb.errors import LaunchError
 from monarch_nb.meshes.proc_mesh import HostMesh
 from monarch_nb.process.futures.future import Future
 
@@ -164,6 +165,23 @@ class JobTrait(ABC):
         """
         del host
         raise RuntimeError("it is this machine: open a terminal here")
+
+    def check_kept(self) -> None:
+        """Raise `LaunchError` where its hosts cannot go on without this program."""
+        raise LaunchError(f"the hosts of a {type(self).__name__} end with the program")
+
+    def kept_hosts(self) -> list[int]:
+        """Return the numbers of the hosts that go on without this program; needs `check_kept`."""
+        return []
+
+    def kept_state(self) -> dict[str, Any]:
+        """Return what `go_on` takes in another program, as JSON; needs `check_kept`."""
+        return {}
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Have the hosts that the same job of another program has had, and that are here."""
+        self.check_kept()
+        del state
 
     @property
     def active(self) -> bool:

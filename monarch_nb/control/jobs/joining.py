@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+import uuid
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
@@ -104,6 +105,40 @@ class JoiningJob(JobTrait):
 
     def _let_go(self, hosts: Sequence[int]) -> None:
         """Give back what the engine keeps for hosts that have ended."""
+
+    def _keep(self) -> dict[str, Any]:
+        """Return what the engine needs besides to have its hosts again, as JSON. Raises
+        `LaunchError` where they end with this program."""
+        raise LaunchError(
+            f"the hosts of a {type(self).__name__} end with the kernel: meshes of this machine, of "
+            "--on processes and of --on ssh can be kept"
+        )
+
+    def _have_again(self, kept: dict[str, Any]) -> None:
+        """Take what `_keep` has returned in another program."""
+
+    def check_kept(self) -> None:
+        self._keep()
+
+    def kept_hosts(self) -> list[int]:
+        return self._hosts()
+
+    def kept_state(self) -> dict[str, Any]:
+        meshes = {
+            name: [each.hosts, each.spares, each.asked, each.places, len(each.mesh)]
+            for name, each in self._job_meshes.items()
+        }
+        return {"meshes": meshes, "engine": self._keep()}
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        for name, (hosts, spares, asked, places, used) in state["meshes"].items():
+            group = self._replaced(list(hosts), list(hosts[len(hosts) - spares :]))
+            mesh = _mesh_of(hosts[:used])
+            self._job_meshes[name] = MeshHosts(
+                list(hosts), spares, [group], mesh, asked, places, awaited=[], is_settled=True
+            )
+        self._job_id = str(uuid.uuid4())
+        self._have_again(state["engine"])
 
     def can_run(self, spec: JobTrait) -> bool:
         """Return False: the hosts have ended with the program that had them."""

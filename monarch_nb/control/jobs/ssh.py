@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import random
 import shlex
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -19,14 +21,17 @@ from monarch_nb.control.jobs.job import shut_down
 from monarch_nb.control.jobs.joining import JoiningJob
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.errors import LaunchError
+from monarch_nb.host.guard import started_at
 from monarch_nb.host.launch import read_last
 from monarch_nb.net.hosts.joining import Ticket
+from monarch_nb.process.futures.future import Future
 
 _END_S: Final = 6.0
 _PORTS: Final = (20_000, 60_000)  # of a host's loopback, through which it may reach this one
 _TUNNEL: Final = "127.0.0.1:{}:127.0.0.1:{}"
 _NOT_FOUND: Final = 127  # the code of a shell
 _SSH_FAILED: Final = 255
+_LOOK_S: Final = 0.02
 _OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=no")
 
 
@@ -70,7 +75,7 @@ class SSHJob(JoiningJob):
         self._ssh_args = list(ssh_args)
         self._env = dict(env or {})
         self._meshes: dict[str, list[str]] = {}
-        self._job_logins: dict[int, _Login] = {}
+        self._job_logins: dict[int, _Login | _FoundLogin] = {}
         self._job_free: list[str] = []  # that were let go
 
     def add_mesh(self, name: str, hosts: Sequence[str], spares: int = 0) -> None:
@@ -177,6 +182,16 @@ class SSHJob(JoiningJob):
         self._job_free = [each for each in self._job_free if each not in names]
         return hosts
 
+    def _keep(self) -> dict[str, Any]:
+        logins = {str(host): each.to_json() for host, each in self._job_logins.items()}
+        return {"logins": logins, "free": self._job_free}
+
+    def _have_again(self, kept: dict[str, Any]) -> None:
+        for host, login in kept["logins"].items():
+            number = int(host)
+            self._job_logins[number] = _FoundLogin(self._controller.host_ready(number), *login)
+        self._job_free = list(kept["free"])
+
     def _let_go(self, hosts: Sequence[int]) -> None:
         for host in hosts:
             login = self._job_logins.pop(host)
@@ -198,6 +213,35 @@ class SSHJob(JoiningJob):
     def _load_fields(self, fields: dict[str, Any]) -> None:
         super()._load_fields(fields)
         self._job_logins, self._job_free = {}, []
+
+
+class _FoundLogin:
+    """A run of ssh of another program, by the number of its process and the time of its start; it
+    ends with the host."""
+
+    def __init__(
+        self, ready: Future[bool], at: str, command: list[str], pid: int, started: int
+    ) -> None:
+        self.ready = ready
+        self.at = at
+        self.command = command
+        self._process = pid, started
+
+    def to_json(self) -> list[object]:
+        return [self.at, self.command, *self._process]
+
+    def give_up(self) -> None:
+        """It has joined long ago."""
+
+    def end(self, limit_s: float) -> None:
+        """Wait for its end; end it after `limit_s`."""
+        pid, started = self._process
+        deadline = time.monotonic() + limit_s
+        while started_at(pid) == started and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        if started_at(pid) == started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
 
 
 def check_names(hosts: Sequence[str]) -> None:
@@ -235,6 +279,11 @@ class _Login:
         )
         begin = functools.partial(self._run, ticket.to_line())
         threading.Thread(target=begin, name="monarch-ssh", daemon=True).start()
+
+    def to_json(self) -> list[object]:
+        """Return what a `_FoundLogin` takes."""
+        pid = self._process.pid
+        return [self.at, self.command, pid, started_at(pid) or 0]
 
     def give_up(self) -> None:
         self._gone("the job was ended")

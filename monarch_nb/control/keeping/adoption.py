@@ -7,6 +7,7 @@ what it has printed meanwhile is read from its log.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +17,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from monarch_nb.config import Config
 from monarch_nb.control import client as client_module
-from monarch_nb.control.keeping import journal, recalling
+from monarch_nb.control.keeping import journal, recalling, returning
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.shape.extent import Shape, Slice
+from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.messages.agents import Watch
 from monarch_nb.core.wire.messages.codec import Refused
+from monarch_nb.core.wire.messages.hosts import LetGo
 from monarch_nb.core.wire.messages.keeping import (
     DRIVEN,
     Adopt,
@@ -40,10 +43,11 @@ from monarch_nb.meshes.proc_mesh import ProcMesh, whole_mesh
 from monarch_nb.meshes.spawning import KeptActors
 from monarch_nb.meshes.states import Part, ProcsState
 from monarch_nb.process.futures.ask_all import Question
+from monarch_nb.process.process import agent_of
 
 if TYPE_CHECKING:
     from monarch_nb.control.client import Client
-    from monarch_nb.control.keeping.kept_record import KeptRecord
+    from monarch_nb.control.keeping.kept_record import KeptHosts, KeptRecord
 
 ANSWER_S: Final = 5.0
 CELL: Final = "cell "
@@ -93,14 +97,16 @@ class LeftFailure(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a controller has left. `untold` are lines on what could not come back; `alone_s`: for
-    how long nobody drove the meshes; `files`: the names that tracebacks have for cells."""
+    """What a controller has left. `raw_logged`: of each agent, how much was logged before of what
+    ranks have written to their descriptors. `untold` are lines on what could not come back;
+    `alone_s`: for how long nobody drove the meshes; `files`: the names that tracebacks have for
+    cells."""
 
     meshes: list[ProcMesh]
     actors: list[ActorMesh[object]]
     cells: list[LeftCell]
     logged: dict[int, int]
-    raw_logged: int
+    raw_logged: dict[int, int]
     untold: list[str]
     alone_s: float | None
     failed: LeftFailure | None
@@ -108,7 +114,8 @@ class Found(NamedTuple):
 
 
 def take_over(record: KeptRecord, *, who: str, fence: bool) -> Found:
-    """Start the client of this process in the place of the one that has written the record.
+    """Have the client of this process drive the meshes of a record, in the place of the controller
+    that has written it.
 
     Args:
         who: this process, for people; the one before is told, if it lives.
@@ -116,46 +123,74 @@ def take_over(record: KeptRecord, *, who: str, fence: bool) -> Found:
 
     Raises:
         DrivenError: another process drives them, and it was not to be fenced.
-        LaunchError: they have ended.
+        LaunchError: they have ended, or cannot be found from here.
         RuntimeError: this process has meshes of its own.
     """
     if record.is_driven() and not fence:
         raise DrivenError(f"process {record.controller_pid} drives these meshes")
+    if record.hosts is not None:
+        return _take_hosts_over(record, record.hosts, who)
     run_dir = rundir.hold(Path(record.run_dir))
     client = client_module.start_in(run_dir, Config(**record.config), record.agent)
     try:
-        return _adopt(client, record, who, fence)
+        client.make_lifeline()
+        adopted = let_in(client, record.agent, Adopt(record.key, os.getpid(), who, fence))
+        client.agent_found(adopted.pid, adopted.gpus)
+        client.own_run_dir()
+        return _adopt(client, record, {record.agent: adopted})
+    except BaseException:
+        client.shutdown(0)
+        raise
+
+
+def _take_hosts_over(record: KeptRecord, hosts: KeptHosts, who: str) -> Found:
+    client = client_module.start_for_hosts()
+    if record.is_driven():
+        returning.ask_for(hosts, LetGo(record.key, who), record.controller_pid)
+    try:
+        here = returning.find(client, hosts)
+        questions = {agent_of(host): Adopt(record.key, 0, who) for host in here}
+        answers = Question(client.proc, questions).wait(ANSWER_S)
+        adopted = {each: told for each, told in answers.items() if isinstance(told, Adopted)}
+        returning.check_some(hosts, adopted)
+        return _adopt(client, record, adopted)
     except BaseException:
         client.shutdown(0)
         raise
 
 
 def recall(client: Client, found: Found, tags: Mapping[int, int]) -> None:
-    """Hand on what ranks have printed before; what cells with these tags have is shown too."""
-    run_dir, agent = client.proc.links.run_dir, client.proc.agent
-    client.proc.control_all(found.logged, AskAgain())
-    recalling.recall(client.output, run_dir, found.logged, (agent, found.raw_logged), tags)
+    """Hand on what ranks have printed before; what cells with these tags has is shown too."""
+    proc, run_dir = client.proc, client.proc.links.run_dir
+    proc.control_all(found.logged, AskAgain())
+    with contextlib.ExitStack() as copies:
+        for process, count in [*found.raw_logged.items(), *found.logged.items()]:
+            host = process >> HOST_SHIFT
+            if count and host != proc.host:
+                copies.enter_context(recalling.copied(proc, process, agent_of(host), run_dir))
+        recalling.recall(client.output, run_dir, found.logged, found.raw_logged, tags)
 
 
-def _adopt(client: Client, record: KeptRecord, who: str, fence: bool) -> Found:
-    client.make_lifeline()
-    adopted = let_in(client, record.agent, Adopt(record.key, os.getpid(), who, fence))
-    client.agent_found(adopted.pid, adopted.gpus)
-    client.own_run_dir()
+def _adopt(client: Client, record: KeptRecord, adopted: Mapping[int, Adopted]) -> Found:
     states, actors, untold = _owned(client, Path(record.run_dir))
-    _watch_the_dead(client, states, adopted)
-    inventories = _taken(client, record.controller, states, adopted.procs)
+    if record.hosts is not None:
+        returning.note_missing(client, record.hosts, adopted)
+        client.hosts_found({agent: told.gpus for agent, told in adopted.items()})
+    living = {each for told in adopted.values() for each in told.procs}
+    _watch_the_dead(client, states, living)
+    inventories = _taken(client, record.controller, states, living)
     meshes = [whole_mesh(state) for state in states]
     client.keeper.go_on(record, states)
     client.failures.refresh(inventories)
+    alone = [told.alone_s for told in adopted.values() if told.alone_s is not None]
     return Found(
         meshes=meshes,
         actors=actors,
         cells=_cells(meshes, inventories),
         logged={process: each.logged for process, each in inventories.items()},
-        raw_logged=adopted.logged,
+        raw_logged={agent: told.logged for agent, told in adopted.items()},
         untold=untold,
-        alone_s=adopted.alone_s,
+        alone_s=max(alone, default=None),
         failed=_failed(meshes, inventories),
         files=list({cell for each in inventories.values() for cell in each.files}),
     )
@@ -190,12 +225,15 @@ def _owned(
     return list(states.values()), actors, untold
 
 
-def _watch_the_dead(client: Client, states: Iterable[ProcsState], adopted: Adopted) -> None:
-    # those that have died meanwhile: the agent tells how
-    living = set(adopted.procs)
-    gone = [each for state in states for each in state.processes if each not in living]
-    if gone:
-        client.proc.control(client.proc.agent, Watch(gone))
+def _watch_the_dead(client: Client, states: Iterable[ProcsState], living: set[int]) -> None:
+    # those that have died meanwhile: their agents tell how
+    gone: dict[int, list[int]] = {}
+    for state in states:
+        for process, agent in zip(state.processes, state.agents, strict=True):
+            if process not in living and process not in client.proc.dead:
+                gone.setdefault(agent, []).append(process)
+    for agent, some in gone.items():
+        client.proc.control(agent, Watch(some))
     client.proc.watching(living)
 
 

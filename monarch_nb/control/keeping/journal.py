@@ -28,8 +28,8 @@ _ACTORS: Final = ".actors"
 class Journal:
     """Writes down the meshes of one controller."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self._folder = run_dir
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def note(self, state: MeshState) -> str | None:
         """Write down a mesh as it is now. Returns why it could not be, for people."""

@@ -2,7 +2,8 @@
 
 Rules: a record is JSON of mode 0600 in a folder of mode 0700. It names an agent, by its number and
 the time of its start, and has the key that the agent asks for: without it nobody takes over. It is
-of no use once the agent has ended, and is removed by who sees that.
+of no use once the agent has ended, and is removed by who sees that. One of meshes on hosts of jobs
+has, beside the key, what these look for; it is removed once their time must be over.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import socket
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.host.guard import started_at
-from monarch_nb.net.keys import key_folder
+from monarch_nb.net.keys import KeyPair, key_folder
 from monarch_nb.net.private import make_private, read_private, write_new
 
 _FORMAT: Final = "monarch_nb kept meshes 1"
+TOUCH_S: Final = 60.0
+_UNHEARD_S: Final = 60.0  # until hosts that hear nothing begin to count, and end
 
 
 @dataclass(frozen=True)
@@ -33,13 +38,59 @@ class KeptMesh:
 
 
 @dataclass(frozen=True)
+class KeptJob:
+    """Hosts that have joined with one ticket, by their places; `keys` is its public key."""
+
+    id: str
+    keys: str
+    hosts: list[int]
+
+
+@dataclass(frozen=True)
+class KeptHead:
+    """What another controller needs to be the head of these hosts: the key pair, what was asked to
+    listen at and at what it does, and the jobs."""
+
+    public: str
+    secret: str = field(repr=False)
+    listens: list[tuple[str | None, str]]
+    jobs: list[KeptJob]
+
+    @property
+    def keys(self) -> KeyPair:
+        return KeyPair(self.public.encode(), self.secret.encode())
+
+
+@dataclass(frozen=True)
+class KeptHosts:
+    """Hosts of jobs that look for their controller: `head` is where, `names` are theirs by number,
+    `jobs` what their jobs know of them, by mesh: `(mesh, wanted, state)`."""
+
+    head: KeptHead
+    names: list[tuple[int, str]]
+    jobs: list[tuple[str, list[Any], dict[str, Any]]]
+
+    @staticmethod
+    def from_json(said: dict[str, Any]) -> KeptHosts:
+        """Raises `KeyError`, `TypeError` and `ValueError` for what is none."""
+        head = said["head"]
+        head["listens"] = [(asked, at) for asked, at in head["listens"]]
+        head["jobs"] = [KeptJob(**job) for job in head["jobs"]]
+        names = [(number, name) for number, name in said["names"]]
+        jobs = [(mesh, wanted, state) for mesh, wanted, state in said["jobs"]]
+        return KeptHosts(KeptHead(**head), names, jobs)
+
+
+@dataclass(frozen=True)
 class KeptRecord:
-    """Meshes that one controller keeps on this host, and what takes them over.
+    """Meshes that one controller keeps, on this host or on those of jobs, and what takes them over.
 
     `controller` is its process id in the mesh, `controller_pid` in the system, `agent` and
     `agent_pid` are the agent's; times of starts are in clock ticks after the host's own. `config`
-    are its settings. `for_s`: the meshes end so long after it has gone. `notebook`: the path of the
-    notebook whose kernel it is, or was; empty where no Jupyter server has told it.
+    are its settings. `hosts`: those of jobs, which look for their controller on this host; then
+    `run_dir` is only the folder in which meshes are written down, and no agent is meant. `for_s`:
+    the meshes end so long after it has gone. `notebook`: the path of the notebook whose kernel it
+    is, or was; empty where no Jupyter server has told it.
     """
 
     host: str
@@ -55,6 +106,7 @@ class KeptRecord:
     config: dict[str, Any]
     notebook: str
     meshes: list[KeptMesh]
+    hosts: KeptHosts | None = None
 
     @property
     def name(self) -> str:
@@ -62,6 +114,9 @@ class KeptRecord:
         return Path(self.run_dir).name
 
     def is_alive(self) -> bool:
+        """Tell whether its ranks live, as far as this host knows."""
+        if self.hosts is not None:
+            return self.is_driven() or time.time() < self._ends_at()
         return started_at(self.agent_pid) == self.agent_started
 
     def is_driven(self) -> bool:
@@ -72,6 +127,12 @@ class KeptRecord:
         """Tell whether an earlier kernel of this process's notebook has left them, and nobody
         drives them."""
         return bool(self.notebook) and self.notebook == own_notebook() and not self.is_driven()
+
+    def _ends_at(self) -> float:
+        # seconds since the epoch; no earlier than the ranks do
+        with contextlib.suppress(FileNotFoundError):
+            return _file(self.name).stat().st_mtime + TOUCH_S + _UNHEARD_S + self.for_s
+        return 0.0
 
     def write(self) -> None:
         """Keep it, in place of an older one. Raises `AuthError` where another user could get at
@@ -84,14 +145,31 @@ class KeptRecord:
         draft.replace(_file(self.name))
 
     def end(self) -> None:
-        """Have the agent end, with all its ranks; harmless where it has."""
-        if self.is_alive():
+        """Have the agent of this host end, with all its ranks; harmless where it has. Hosts of jobs
+        are told by `ending.py`."""
+        if self.hosts is None and self.is_alive():
             os.kill(self.agent_pid, signal.SIGTERM)
         self.remove()
 
     def remove(self) -> None:
         """Forget it; harmless when repeated."""
         _file(self.name).unlink(missing_ok=True)
+        if self.hosts is not None:
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+
+
+def folder_for(name: str) -> Path:
+    """Make the private folder where meshes on hosts of jobs are written down, of this name."""
+    make_private(key_folder())
+    make_private(_folder())
+    make_private(_folder() / name)
+    return _folder() / name
+
+
+def touch(name: str) -> None:
+    """Note that the controller of a record lives, every `TOUCH_S`."""
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(_file(name))
 
 
 def own_notebook() -> str:
@@ -115,7 +193,9 @@ def _read(path: Path) -> KeptRecord | None:
         said = json.loads(read_private(path))
         if said.pop("format") == _FORMAT:
             meshes = [KeptMesh(**each) for each in said.pop("meshes")]
-            return KeptRecord(meshes=meshes, **said)
+            hosts = said.pop("hosts", None)
+            found = None if hosts is None else KeptHosts.from_json(hosts)
+            return KeptRecord(meshes=meshes, hosts=found, **said)
     return None
 
 

@@ -19,6 +19,7 @@ from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.agents import RawOutput, Watch
 from monarch_nb.core.wire.messages.keeping import Look
 from monarch_nb.data.record_log import FollowedLog, LogRecord, output_log
+from monarch_nb.errors import LaunchError
 from monarch_nb.host import rundir
 from monarch_nb.meshes.hosts import KeptProcs
 from monarch_nb.meshes.proc_mesh import ProcMesh, whole_mesh
@@ -38,9 +39,11 @@ def look_at(record: KeptRecord, tag: int) -> list[ProcMesh]:
     """Look at the meshes of a record, until the client of this process is shut down. What ranks
     print from now on is shown for the notebook cell `tag`.
 
-    Raises `LaunchError` where they have ended, `RuntimeError` where this process has meshes of its
-    own.
+    Raises `LaunchError` where they have ended or are on hosts of a job, `RuntimeError` where this
+    process has meshes of its own.
     """
+    if record.hosts is not None:
+        raise LaunchError("a mesh on hosts of a job cannot be looked at yet: only attached")
     run_dir = rundir.hold(Path(record.run_dir))
     client = client_module.start_in(run_dir, Config(**record.config), record.agent, looks=True)
     try:

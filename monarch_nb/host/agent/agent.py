@@ -8,6 +8,7 @@ torch or IPython.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import functools
 import os
@@ -17,17 +18,19 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from monarch_nb.config import Config
 from monarch_nb.core.wire import frames
+from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.messages import agents as messages
 from monarch_nb.core.wire.messages import codec, keeping
 from monarch_nb.core.wire.messages.codec import Done, Refused
+from monarch_nb.core.wire.messages.hosts import ControllerLost, KeptHere
 from monarch_nb.data import gpus
-from monarch_nb.data.record_log import RecordLog, output_log
+from monarch_nb.data.record_log import RecordLog, log_parts, output_log
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host import guard, rundir
 from monarch_nb.host.agent import events, rank_states, requests
@@ -47,6 +50,7 @@ from monarch_nb.host.rundir import RunDir
 from monarch_nb.host.status.board import FASTEST_S, Viewers
 from monarch_nb.host.status.inspect import Inspector, Wanted
 from monarch_nb.host.status.memory import MemoryGroup
+from monarch_nb.net.wire import gateway_id
 
 _END_S: Final = 2.0
 _OWNER_END_S: Final = 0.3
@@ -62,7 +66,9 @@ class Agent:
         self._owner_gone = False
         self._owner: int | None = None  # a pidfd
         self._lifelines: list[int] = [0]  # each ends with the owner
+        self._is_elsewhere = boot.controller >> HOST_SHIFT != boot.agent >> HOST_SHIFT
         self._keeping = Keeping()
+        self._log_readers: dict[tuple[int, int], Iterator[bytes]] = {}  # by who asks, and whose
         self._held: RunDir | None = None
         self._output_log: RecordLog | None = None  # of what ranks write that are kept
         self._is_ready = False
@@ -169,9 +175,12 @@ class Agent:
             self._on_owner_end()
 
     def _on_owner_end(self) -> None:
-        if not self._keeping.procs.intersection(self._states.procs) or self._states.ending:
+        # where the controller is elsewhere, the owner is the way to it and to the next one
+        keeps = self._keeping.procs.intersection(self._states.procs) and not self._is_elsewhere
+        if not keeps or self._states.ending:
             self._end_now()
         elif not self._keeping.is_alone:
+            self._watch_owner_no_more()
             self._go_on_alone()
 
     def _end_now(self) -> None:
@@ -186,13 +195,19 @@ class Agent:
             self._held = rundir.hold(run_dir)
             log = output_log(run_dir, self._boot.agent)
             self._output_log = RecordLog(log, self._config.log_bytes)
-        if self._zygote is not None:
+        if self._is_elsewhere:
+            self._tell(gateway_id(self._boot.agent >> HOST_SHIFT), KeptHere(keep.for_s > 0))
+        elif self._zygote is not None:
             self._zygote.outlive_owner()
         self._keeping.keep(keep)
         self._answer(request.asker, Done())
 
+    def _controller_lost(self, _: ControllerLost, request: Request) -> None:
+        is_own = request.asker.process == gateway_id(self._boot.agent >> HOST_SHIFT)
+        if is_own and not self._keeping.is_alone and not self._states.ending:
+            self._go_on_alone()
+
     def _go_on_alone(self) -> None:
-        self._watch_owner_no_more()
         self._keeping.begin(time.monotonic())
         self._viewers.end(self._boot.controller)
         self._feed(events.ControllerLost(self._keeping.procs))
@@ -204,19 +219,25 @@ class Agent:
             self._answer(request.asker, refused)
             return
         old, new = self._boot.controller, request.asker.process
+        if self._is_elsewhere:
+            self._boot = dataclasses.replace(self._boot, controller=new)
+        else:
+            self._have_owner(new, adopt)
+        alone_s = self._keeping.end(time.monotonic())
+        self._viewers.end(old)
+        self._feed(events.Adopted(new))
+        self._answer(request.asker, self._what_there_is(alone_s))
+
+    def _have_owner(self, new: int, adopt: keeping.Adopt) -> None:
         lifeline = rundir.open_lifeline(Path(self._boot.run_dir), new)
         if not self._keeping.is_alone:
-            self._tell(old, keeping.TakenOver(adopt.who, time.time()))
+            self._tell(self._boot.controller, keeping.TakenOver(adopt.who, time.time()))
             self._watch_owner_no_more()
-        alone_s = self._keeping.end(time.monotonic())
         self._boot = dataclasses.replace(
             self._boot, controller=new, owner_pid=adopt.owner_pid, owner_thread=None
         )
         self._lifelines = [lifeline]
         self._watch_owner()
-        self._viewers.end(old)
-        self._feed(events.Adopted(new))
-        self._answer(request.asker, self._what_there_is(alone_s))
 
     def _look(self, look: keeping.Look, request: Request) -> None:
         refused = self._keeping.stranger(look.key)
@@ -226,6 +247,19 @@ class Agent:
         handle, viewer = os.pidfd_open(look.pid), request.asker.process
         self._loop.add(handle, lambda: self._viewer_ended(viewer, handle))
         self._answer(request.asker, self._what_there_is(None))
+
+    def _read_log(self, wanted: keeping.ReadLog, request: Request) -> None:
+        # the log of a rank that has died is there too
+        reader = request.asker.process, requests.check_procs([wanted.proc])[0]
+        parts = self._log_readers.get(reader)
+        if parts is None:
+            log = output_log(Path(self._boot.run_dir), wanted.proc)
+            parts = self._log_readers[reader] = log_parts(log)
+        found = next(parts, b"")
+        if not found:
+            del self._log_readers[reader]
+        text = base64.b64encode(found).decode()
+        self._answer(request.asker, keeping.LogPart(text, is_last=not found))
 
     def _viewer_ended(self, viewer: int, handle: int) -> None:
         self._loop.remove(handle)
@@ -523,6 +557,8 @@ _HANDLERS: Final[dict[str, tuple[type, Callable[..., None]]]] = {
         (keeping.Keep, Agent._keep),
         (keeping.Adopt, Agent._adopt),
         (keeping.Look, Agent._look),
+        (keeping.ReadLog, Agent._read_log),
+        (ControllerLost, Agent._controller_lost),
     )
 }
 

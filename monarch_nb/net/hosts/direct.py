@@ -7,7 +7,7 @@ again, that way, what is beyond. So nothing is lost, doubled or out of order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from monarch_nb.core.wire.frames import is_gateway
@@ -43,6 +43,15 @@ class DirectLinks:
         self._links: dict[int, Link] = {}
         self._ended: dict[int, Link] = {}  # whose other end has not said yet what it has got
 
+    @property
+    def hosts(self) -> Collection[int]:
+        """The hosts to which there is one."""
+        return self._links.keys()
+
+    def is_ending(self, host: int) -> bool:
+        """Tell whether the link to a host was given up here, and its other end has not said so."""
+        return host in self._ended
+
     def has(self, link: Link) -> bool:
         return self._links.get(link.host) is link
 
@@ -74,6 +83,8 @@ class DirectLinks:
         self._ended.clear()
 
     def _link(self, host: int, secret: str, addresses: Sequence[str]) -> None:
+        if host in self._links:  # from before the controller has changed; the other end lost it
+            self._take(host).end()
         link = self._links[host] = self._new_link(
             host, Secret.from_text(secret), self._timing, addresses
         )

@@ -21,7 +21,15 @@ from monarch_nb.core.wire.frames import Buffer, Message
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.actors import Release
 from monarch_nb.core.wire.messages.agents import Exited, Watch
-from monarch_nb.core.wire.messages.hosts import GoUnder, HostGone, Introduce, Way, WayLost
+from monarch_nb.core.wire.messages.hosts import (
+    ControllerLost,
+    GoUnder,
+    HostGone,
+    Introduce,
+    KeptHere,
+    Way,
+    WayLost,
+)
 from monarch_nb.errors import BrokenError, RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.hosts import pieces
@@ -89,6 +97,8 @@ class Gateway:
         self._rooms = own_rooms if lender is None else lender.rooms
         self._joiner = Joiner(self._rooms)
         self._is_let_go_due = False
+        self._is_kept = False
+        self._untold: list[tuple[int, object]] = []  # to gateways, since the controller has gone
         self._inbox = self._new_inbox()
         self._local = LocalProcesses(run_dir, loop, lender, watch or self._watch, here or {})
         self._borrowing = Borrowing(lender, loop, self._give_back)
@@ -115,10 +125,21 @@ class Gateway:
         """Tell whether a controller has this host."""
         return self._routes.controller is not None
 
+    @property
+    def is_left(self) -> bool:
+        """Tell whether the controller has gone, and what it has left here goes on."""
+        return self._routes.is_left
+
     def listen(self, listener: socket.socket) -> None:
         """Let hosts with which a session is begun connect here; pass on who wants to join."""
         joins = lambda: wire.connect_joins(self._run_dir)  # noqa: E731
         self._listeners.append(Listener(listener, self._loop, self._link_of, joins))
+
+    def listen_no_more(self) -> None:
+        """Let nobody connect. The loop's thread."""
+        for each in self._listeners:
+            each.stop()
+        self._listeners.clear()
 
     # links: the loop's thread
 
@@ -130,15 +151,34 @@ class Gateway:
         """Forget a host that was expected, with what was sent there. Any thread."""
         self._routes.forget(host)
 
-    def link(self, host: int, secret: Secret, others: Sequence[str], dial: Sequence[str]) -> None:
+    def link(
+        self,
+        host: int,
+        secret: Secret,
+        others: Sequence[str],
+        dial: Sequence[str],
+        *,
+        is_back: bool = False,
+    ) -> None:
         """Be the controller of a host: connect to it at one of `dial`, or wait for it where there
-        is none. Other hosts may reach it at one of `others`."""
-        self._introductions.add(host, others)
+        is none. Other hosts may reach it at one of `others`. `is_back`: another controller has had
+        it."""
+        self._introductions.add(host, others, is_back=is_back)
         self._root.add(host)
         self._routes.add(self._new_link(host, secret, self._timing, dial))
 
     def turn_out(self, host: int, why: str) -> None:
         """Tell a host that it is not wanted any more, and why; to this one it is lost."""
+        self._tell(host, KeptHere(False))
+        self._leave_host(host, why)
+
+    def let_go(self, host: int) -> None:
+        """Leave a host whose ranks are kept, as if this process ended. The loop's thread."""
+        if (link := self._routes.link(host)) is not None:
+            link.leave(_LINGER_S)
+            self._forget_host(link)
+
+    def _leave_host(self, host: int, why: str) -> None:
         if (link := self._routes.link(host)) is not None:
             link.leave(_LINGER_S, why)
             self.on_lost(link, why, None)
@@ -154,9 +194,12 @@ class Gateway:
         where there is nothing to dial."""
         link = Link(controller, secret, self._loop, self._timing, self, dial, first)
         self._routes.serve(link)
+        untold, self._untold = self._untold, []
+        self._tell_all(untold)
 
     def leave_controller(self, why: str, linger_s: float = _LINGER_S) -> None:
         """Tell the controller that this host leaves it, and why; to this host it is lost."""
+        self._is_kept = False
         if (link := self._routes.controller) is not None:
             link.leave(linger_s, why)
             self.on_lost(link, why, None)
@@ -236,6 +279,8 @@ class Gateway:
         cut = pieces.cut(own, there, [self._control(message)])
         if (controller := self._routes.controller) is not None:
             controller.send((own, there), cut)
+        elif self._routes.is_left:
+            self._untold.append((host, message))
         else:
             self._routes.send(host, (own, there), cut)
 
@@ -249,7 +294,8 @@ class Gateway:
             self._tell(host, message)
 
     def _ask_for(self, host: int) -> None:
-        if (controller := self._routes.controller) is not None:
+        controller = self._routes.controller
+        if controller is not None and not self._direct.is_ending(host):
             self._tell(controller.host, Introduce(host))
 
     # receiving: the loop's thread
@@ -337,7 +383,11 @@ class Gateway:
 
     @property
     def _tree(self) -> TreeRoot | TreeNode:
-        return self._root if self._routes.controller is None else self._node
+        return self._root if self._is_controllers else self._node
+
+    @property
+    def _is_controllers(self) -> bool:
+        return self._routes.controller is None and not self._routes.is_left
 
     def _control_told(self, message: Message) -> None:
         body, host = codec.json_of(message.payload), message.source >> frames.HOST_SHIFT
@@ -353,6 +403,8 @@ class Gateway:
                 self._node.go_under(codec.decode(GoUnder, body).parent)
             case "way_lost":
                 self._told_of_way(host, codec.decode(WayLost, body))
+            case "kept_here":
+                self._is_kept = codec.decode(KeptHere, body).is_kept
             case "silent" | "heard":
                 pass  # a rank that is not dead keeps what it was lent
             case verb:
@@ -401,13 +453,13 @@ class Gateway:
     def _told_of_way(self, by: int, lost: WayLost) -> None:
         if lost.way not in list(Way):
             raise RemoteProtocolError(f"no way can be {lost.way!r:.80}")
-        if self._routes.controller is None:
+        if self._is_controllers:
             self._root.way_lost(by, lost.host, Way(lost.way))
         else:
             self._node.way_lost(by, Way(lost.way))
 
     def on_way(self, link: Link) -> None:
-        if self._routes.controller is None:
+        if self._is_controllers:
             self._root.way_changed(link)
 
     def on_heard(self, link: Link) -> None:
@@ -424,18 +476,35 @@ class Gateway:
             return
         if link is self._routes.controller:
             self._node.tell_below(Way.of(silent_s))
-            for each in self._routes.clear():
-                each.leave(_LINGER_S)
-            self._direct.clear()
-            self._joiner.forget()
-            self._folder.forget()
-            self._local.drop()
+            if self._is_kept:
+                self._go_on()
+            else:
+                self._drop_all()
         else:
-            self._routes.remove(link.host)
-            self._joiner.forget(link.host)
-            self._tell_all(self._introductions.remove(link.host))
-            self._root.remove(link.host)
+            self._forget_host(link)
         self._on_lost(link.host, why, silent_s)
+
+    def _drop_all(self) -> None:
+        for each in self._routes.clear():
+            each.leave(_LINGER_S)
+        self._direct.clear()
+        self._joiner.forget()
+        self._folder.forget()
+        self._local.drop()
+
+    def _go_on(self) -> None:
+        # without the controller, what processes of this host and others say to each other
+        self._let_go()
+        self._folder.forget()
+        self._joiner.forget_all_but(self._direct.hosts)
+        self._routes.leave_controller()
+        self._local.deliver(wire.agent_id(self.host), [self._control(ControllerLost())])
+
+    def _forget_host(self, link: Link) -> None:
+        self._routes.remove(link.host)
+        self._joiner.forget(link.host)
+        self._tell_all(self._introductions.remove(link.host))
+        self._root.remove(link.host)
 
     def _new_link(
         self, host: int, secret: Secret, timing: Timing, addresses: Sequence[str]

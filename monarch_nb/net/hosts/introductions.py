@@ -22,11 +22,15 @@ class Introductions:
     def __init__(self) -> None:
         self._addresses: dict[int, Sequence[str]] = {}
         self._met: dict[int, set[int]] = {}
+        self._knew: set[int] = set()  # that may know each other from another controller
 
-    def add(self, host: int, addresses: Sequence[str]) -> None:
-        """Note where other hosts may reach this one."""
+    def add(self, host: int, addresses: Sequence[str], *, is_back: bool = False) -> None:
+        """Note where other hosts may reach this one. `is_back`: another controller has had it, so
+        it may know others that are."""
         self._addresses[host] = addresses
         self._met[host] = set()
+        if is_back:
+            self._knew.add(host)
 
     def introduce(self, asks: int, host: int) -> Told:
         """Make the two known to each other, unless they are."""
@@ -48,4 +52,7 @@ class Introductions:
         known = self._met.pop(host, set())
         for each in known:
             self._met[each].discard(host)
+        if host in self._knew:
+            self._knew.discard(host)
+            known = known | self._knew
         return [(each, HostGone(host)) for each in sorted(known)]

@@ -17,18 +17,18 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
 from monarch_nb.core.wire.messages import codec
-from monarch_nb.core.wire.messages.codec import Refused
-from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, Offer, Taken
-from monarch_nb.errors import AuthError, LaunchError, ProtocolError
+from monarch_nb.core.wire.messages.codec import Done, Refused, Request
+from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Joined, LetGo, Offer, Taken
+from monarch_nb.errors import AuthError, LaunchError, ProtocolError, RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.keys import KeyPair
 from monarch_nb.net.private import read_private
@@ -45,6 +45,7 @@ _ANOTHER_PROTOCOL: Final = (
     "who asks speaks protocol {}, who is asked {}: install one version of monarch_nb on both"
 )
 Socket = zmq.Socket[bytes]
+A = TypeVar("A")
 
 
 class Ticket(NamedTuple):
@@ -83,8 +84,8 @@ class Ticket(NamedTuple):
 class Answer(NamedTuple):
     """Answers one kind of question: by `give(question)`, in the thread of the server."""
 
-    kind: type[Join | Offer]
-    give: Callable[[Any], Joined | Taken | Refused]
+    kind: type[Join | Offer | LetGo]
+    give: Callable[[Any], Joined | Taken | Done | Refused]
 
 
 class AllowList:
@@ -107,8 +108,8 @@ class AllowList:
 class JoinServer:
     """Answers who wants to join, in a thread of its own."""
 
-    def __init__(self, run_dir: Path, keys: KeyPair, allowed: AllowList, answer: Answer) -> None:
-        self._answer = answer
+    def __init__(self, run_dir: Path, keys: KeyPair, allowed: AllowList, *answers: Answer) -> None:
+        self._answers = {codec.verb_of(each.kind): each for each in answers}
         self._context = wire.new_context()
         self._auth = ThreadAuthenticator(self._context)
         self._auth.start()
@@ -136,12 +137,20 @@ class JoinServer:
                 answer = codec.encode_answer(self._answer_to(parts[0]))
                 self._server.send_multipart([who, answer])
 
-    def _answer_to(self, question: bytes) -> Joined | Taken | Refused:
+    def _answer_for(self, verb: object) -> Answer:
+        found = self._answers.get(str(verb))
+        if found is None:
+            raise RemoteProtocolError(f"nobody here answers {verb!r:.80}")
+        return found
+
+    def _answer_to(self, question: bytes) -> Joined | Taken | Done | Refused:
         try:
-            asked = codec.decode(self._answer.kind, codec.json_of(question))
-            if asked.protocol != PROTOCOL:
+            body = codec.json_of(question)
+            found = self._answer_for(body.get("verb"))
+            asked = codec.decode(found.kind, body)
+            if isinstance(asked, Join | Offer) and asked.protocol != PROTOCOL:
                 return Refused(_ANOTHER_PROTOCOL.format(asked.protocol, PROTOCOL))
-            return self._answer.give(asked)
+            return found.give(asked)
         except ProtocolError as error:
             return Refused(f"this is no hello of monarch_nb: {error}")
         except Exception as error:  # noqa: BLE001  who waits there is told, and may try again
@@ -264,25 +273,50 @@ def offer(ticket: Ticket, host: Offer, limit_s: float) -> Taken:
 
     Raises `LaunchError` where none does within `limit_s`, or the head refuses.
     """
-    context = wire.new_context()
-    keys, head = ticket.keys, ticket.head.encode()
-    asks = wire.connect_to_any(context, ticket.addresses, keys, head)
-    deadline = time.monotonic() + limit_s
-    try:
-        _wait_for(asks, zmq.POLLOUT, deadline)
-        asks.send(codec.encode(host), zmq.NOBLOCK)
-        _wait_for(asks, zmq.POLLIN, deadline)
-        answer = codec.decode_answer(Taken, asks.recv(zmq.NOBLOCK))
-    except zmq.Again:
+    answer = offer_again(ticket, host, limit_s)
+    if answer is None:
         raise LaunchError(
             f"nothing at {', '.join(ticket.addresses)} answered within {limit_s:g} s: either no "
             "network leads there from this host, or the job has all its hosts or is over"
-        ) from None
-    finally:
-        context.destroy(0)
+        )
     if isinstance(answer, Refused):
         raise LaunchError(f"the job does not take this host: {answer.error}")
     return answer
+
+
+def offer_again(ticket: Ticket, host: Offer, limit_s: float) -> Taken | Refused | None:
+    """Do so; return what the head answers, or None where nobody has within `limit_s`."""
+    return _ask(ticket.addresses, ticket.keys, ticket.head.encode(), host, Taken, limit_s)
+
+
+def ask_to_let_go(
+    addresses: Sequence[str], keys: KeyPair, asked: LetGo, limit_s: float
+) -> Done | Refused | None:
+    """Ask the head that has this key pair to leave its hosts; return its answer, or None where
+    there is none within `limit_s`. Blocking."""
+    return _ask(addresses, keys, keys.public, asked, Done, limit_s)
+
+
+def _ask(
+    addresses: Sequence[str],
+    keys: KeyPair,
+    head: bytes,
+    question: Request[A],
+    kind: type[A],
+    limit_s: float,
+) -> A | Refused | None:
+    context = wire.new_context()
+    asks = wire.connect_to_any(context, addresses, keys, head)
+    deadline = time.monotonic() + limit_s
+    try:
+        _wait_for(asks, zmq.POLLOUT, deadline)
+        asks.send(codec.encode(question), zmq.NOBLOCK)
+        _wait_for(asks, zmq.POLLIN, deadline)
+        return codec.decode_answer(kind, asks.recv(zmq.NOBLOCK))
+    except zmq.Again:
+        return None
+    finally:
+        context.destroy(0)
 
 
 def _wait_for(socket: Socket, event: int, deadline: float) -> None:

@@ -24,6 +24,7 @@ class Routes:
         self._waiting: dict[int, list[tuple[Flow, Sequence[Piece]]]] = {}
         self._detoured: set[int] = set()
         self._controller: Link | None = None
+        self._left: int | None = None  # the host of a controller that has gone, until one comes
 
     @property
     def links(self) -> list[Link]:
@@ -38,6 +39,11 @@ class Routes:
         """The link to the host to which all others are known; None: this is it."""
         return self._controller
 
+    @property
+    def is_left(self) -> bool:
+        """Tell whether the controller has gone and the links to others have stayed."""
+        return self._left is not None
+
     def send(self, host: int, flow: Flow, pieces: Sequence[Piece]) -> None:
         """Send pieces of a message to a process of this host. What nobody knows is dropped."""
         link = self._links.get(host) or self._other_way(host, flow, pieces)
@@ -49,8 +55,11 @@ class Routes:
         with self._lock:
             if (link := self._links.get(host)) is not None:  # just now
                 return link
+            if host == self._left:
+                return None
+            has_controller = self._controller is not None or self.is_left
             waiting = self._waiting.get(host)
-            if waiting is None and self._controller is not None and host not in self._detoured:
+            if waiting is None and has_controller and host not in self._detoured:
                 waiting = self._waiting[host] = []
                 is_first = True
             if waiting is None:
@@ -82,9 +91,22 @@ class Routes:
             self._links[link.host] = link
 
     def serve(self, controller: Link) -> None:
-        """Leave all hosts that have no link to the controller's."""
-        self._controller = controller
+        """Leave all hosts that have no link to the controller's. What waits for one, since the
+        controller before has gone, is asked for again."""
+        self._controller, self._left = controller, None
         self.add(controller)
+        for host in list(self._waiting):
+            self._ask(host)
+
+    def leave_controller(self) -> None:
+        """Have no controller until the next one comes; links to others stay, and what is for those
+        that have none waits."""
+        controller = self._controller
+        if controller is not None:
+            with self._lock:
+                self._links.pop(controller.host, None)
+                self._detoured.clear()
+                self._controller, self._left = None, controller.host
 
     def remove(self, host: int) -> Link | None:
         """Reach a host no more over its own link, which is returned."""
@@ -110,5 +132,5 @@ class Routes:
             links = list(self._links.values())
             for each in (self._links, self._waiting, self._detoured):
                 each.clear()
-            self._controller = None
+            self._controller = self._left = None
         return links

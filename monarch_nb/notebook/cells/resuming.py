@@ -14,6 +14,7 @@ from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.cells.mesh_cell import MeshCell, Request
 from monarch_nb.notebook.display.units import are, duration, mesh_text
 from monarch_nb.notebook.errors import CellError
+from monarch_nb.notebook.jobs.scaling import HOSTS
 from monarch_nb.notebook.meshes import Asked
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def attach(
     session.link.attach()
     for cell in found.files:
         tracebacks.name_cell(session.shell, cell.filename, _number(cell.what))
-    said = [_came(session, found, use)]
+    said = [_came(session, record, found, use)]
     said += [f"not brought back: {text}" for text in found.untold]
     handles: list[MeshCell] = []
     tags: dict[int, int] = {}
@@ -70,11 +71,11 @@ def _listed(meshes: Sequence[ProcMesh]) -> str:
     return ", ".join(f"{mesh.name} ({mesh_text(mesh)})" for mesh in meshes)
 
 
-def _came(session: Session, found: Found, use: str | None) -> str:
+def _came(session: Session, record: KeptRecord, found: Found, use: str | None) -> str:
     kept = [
         mesh.name
         for mesh in found.meshes
-        if session.meshes.keep(mesh.name, mesh, Asked(tuple(mesh.sizes.items())))
+        if session.meshes.keep(mesh.name, mesh, _asked(session, record, mesh))
     ]
     if use is not None:
         session.meshes.use(use)
@@ -87,6 +88,16 @@ def _came(session: Session, found: Found, use: str | None) -> str:
     variables = f"; variables: {', '.join(kept)}" if kept else ""
     said = f"{_listed(found.meshes)} {are(found.meshes)} back{alone}{variables}"
     return said if len(found.meshes) == 1 else f"{said}; %%mesh means {session.meshes.current}"
+
+
+def _asked(session: Session, record: KeptRecord, mesh: ProcMesh) -> Asked:
+    found = session.control.found_job(record, mesh)
+    if found is None:
+        return Asked(tuple(mesh.sizes.items()))
+    job, wanted = found
+    session.jobs.go_on(mesh.name, job, wanted)
+    sizes = [(label, size) for label, size in mesh.sizes.items() if label != HOSTS]
+    return Asked(tuple(sizes), hosts=wanted)
 
 
 def _failed(session: Session, left: LeftFailure) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import Final
 
 from monarch_nb.notebook import kept_meshes, options
@@ -32,10 +33,10 @@ def _keep(session: Session, chosen: argparse.Namespace) -> None:
     except argparse.ArgumentTypeError as error:
         _KEEP.error(str(error))
     mesh = session.lifecycle.whole_mesh(names[0] if names else None)
-    session.control.keep(mesh, for_s)
+    session.control.keep(mesh, for_s, session.jobs.asked(mesh.name))
     say(
         f"{mesh.name} goes on without the kernel for {duration(for_s)}. "
-        f"After a restart: %mesh attach {mesh.name}"
+        f"After a restart: %mesh attach {shlex.quote(mesh.name)}"
     )
 
 
@@ -45,7 +46,7 @@ def _attach(session: Session, chosen: argparse.Namespace) -> None:
         say(resuming.look_at(session, record))
         return
     if record.is_driven() and not chosen.fence:
-        name = record.meshes[0].name
+        name = shlex.quote(record.meshes[0].name)
         raise MagicError(
             f"{kept_meshes.names(record)} is driven by process {record.controller_pid}, another "
             f"notebook. Type: %mesh attach {name} --fence, which takes it away from that, or "

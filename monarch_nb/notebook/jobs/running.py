@@ -110,6 +110,19 @@ class RunningJobs:
             job.settle()
         return job
 
+    def go_on(self, name: str, job: JobTrait, wanted: Wanted) -> None:
+        """Know the job of a mesh that an earlier kernel has left, whose hosts are here."""
+        running = _Running(job, wanted, Steps(), next(self._numbers), state="up")
+        running.steps.add("ranks", "ranks are up")
+        self._jobs[name] = running
+        self._on_change()
+
+    def asked(self, name: str) -> tuple[JobTrait, Wanted] | None:
+        """Return the job of a mesh and what was asked for; None where its ranks are on this
+        machine."""
+        running = self._jobs.get(name)
+        return None if running is None else (running.job, running.wanted)
+
     def follow(self, name: str, steps: Steps) -> None:
         """Wait until more hosts of a job, which were asked for, are there or will not come. Raises
         as `start`."""

@@ -57,6 +57,11 @@ class Question(Waiter, Generic[A]):
         self.is_given_up = True
         return dict(self.answers)
 
+    @property
+    def is_over(self) -> bool:
+        """Tell whether all have answered, or died."""
+        return self._all.is_set()
+
     def deliver(self, message: Message) -> None:
         kind = self._kinds.get(message.source)
         if kind is not None:

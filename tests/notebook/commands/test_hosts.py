@@ -266,7 +266,7 @@ def test_ranks_are_on_hosts_of_their_own(kernel):
     assert kernel.ok("%mesh list").text() == "* mesh0: 4 ranks (hosts=2 gpus=2)\n"
     assert "hosts=1 gpus=0" in kernel.ok("%mesh status").shown
     assert rows(kernel.ok("%mesh jobs")) == [["mesh0", "processes", "up", "2/2"]]
-    assert kernel.ok("%mesh script").text().count("-m monarch_nb.control.hosts.worker") == 2
+    assert kernel.ok("%mesh script").text().count("-m monarch_nb.host.join --here") == 2
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@ import pytest
 
 from monarch_nb.control import engines
 from monarch_nb.control.engines import ENGINES, Wanted
-from monarch_nb.job import ProcessJob, SSHJob
+from monarch_nb.control.jobs.here import JoiningProcesses
+from monarch_nb.job import SSHJob
 from monarch_nb.notebook import commands
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.jobs import where
@@ -194,7 +195,7 @@ def test_kubernetes_and_ray_are_asked_in_their_words(recorded):
 
 
 def test_jobs_that_need_nothing_more():
-    assert isinstance(made("--on processes --hosts 2 4"), ProcessJob)
+    assert isinstance(made("--on processes --hosts 2 4"), JoiningProcesses)
     job = made("--on ssh:node1,node2 --gpus 4 --python /opt/py -- -F config")
     assert isinstance(job, SSHJob)
     assert job.script().splitlines()[1:] == [

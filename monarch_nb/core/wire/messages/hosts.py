@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from typing import Final, NamedTuple
 
-from monarch_nb.core.wire.messages.codec import ControlMessage, Request
+from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 """Of what is said between hosts; who has another number cannot be talked to."""
 
 
@@ -52,6 +52,33 @@ class Offer(Request[Taken], verb="offer"):
     index: int
     name: str
     addresses: list[str]
+    host: int = 0  # the number that it has: it was part of the job, and its controller has gone
+
+
+OVER: Final = "over"
+"""The kind of a refusal: the host that offers itself again is wanted no more, and is to end."""
+
+
+class LetGo(Request[Done], verb="let_go"):
+    """To the head of jobs, from who has the key of its kept meshes: leave their hosts, as `who`,
+    for people, drives them from now on."""
+
+    key: str
+    who: str
+
+
+# between a gateway and the agent of its host
+
+
+class KeptHere(ControlMessage, verb="kept_here"):
+    """To a gateway: whether the ranks of its host, and what they say to each other, go on when the
+    link to the controller is lost. From its agent; where not, also from the controller's."""
+
+    is_kept: bool
+
+
+class ControllerLost(ControlMessage, verb="controller_lost"):
+    """To the agent of a host, from its gateway: the link to the controller is lost."""
 
 
 # from gateway to gateway

@@ -52,6 +52,21 @@ class Look(Request[Adopted], verb="look"):
     pid: int
 
 
+class LogPart(NamedTuple):
+    """Records of a log as they are in its file, in base 64. `is_last`: there were no more when the
+    first part was asked for."""
+
+    records: str
+    is_last: bool
+
+
+class ReadLog(Request[LogPart], verb="read_log"):
+    """To an agent: the next records of what a rank, or the agent itself, has logged of its output;
+    the first ones where the sender has not asked before, or has had the last."""
+
+    proc: int
+
+
 class TakenOver(ControlMessage, verb="taken_over"):
     """From an agent to a controller that drives its ranks no more. `at`: seconds since 1970."""
 

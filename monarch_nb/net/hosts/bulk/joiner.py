@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from monarch_nb.core.wire.frames import HOST_SHIFT, Buffer, Message
@@ -82,6 +82,12 @@ class Joiner:
         """Give up what is not whole, of one host or of all: the rest will not come."""
         for source, process in list(self._begun):
             if host is None or source >> HOST_SHIFT == host:
+                del self._begun[source, process]
+
+    def forget_all_but(self, hosts: Collection[int]) -> None:
+        """Give up what is not whole, unless it comes from one of these."""
+        for source, process in list(self._begun):
+            if source >> HOST_SHIFT not in hosts:
                 del self._begun[source, process]
 
     def _after(self, piece: Message, long: _Long) -> Sequence[Buffer] | None:
