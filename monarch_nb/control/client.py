@@ -224,9 +224,7 @@ class Client(Runtime):
         # the thread of who joins
         if not self.keeper.is_key(asked.key):
             return Refused("nothing is kept here under this key")
-        threading.Thread(
-            target=self._leave_kept_hosts, args=(asked.who,), name="monarch-leave", daemon=True
-        ).start()
+        self._leave_kept_hosts(asked.who)
         return Done()
 
     def _leave_kept_hosts(self, who: str) -> None:
@@ -685,7 +683,9 @@ def start_for_hosts() -> Client:
                 raise RuntimeError(f"this kernel has meshes already: {', '.join(names)}")
             if not names:
                 found.shutdown(0)
-    return start()
+    made = start()
+    made.local_agent()  # which removes the run dir, however this process ends
+    return made
 
 
 def prewarm() -> None:

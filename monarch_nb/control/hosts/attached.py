@@ -100,6 +100,7 @@ class AttachedHosts:
         """By number, of those that were asked for under another name and have come."""
         self._since: dict[int, float] = {}  # when each has come, in seconds since the epoch
         self._head: Head | None = None
+        self._heads_left: list[Head] = []  # to another controller, which may wait for an answer
         self._is_over = False
         self._on_lost = on_lost
         self._joins = Joins(self._joined, self._failed)
@@ -219,16 +220,17 @@ class AttachedHosts:
         self._loop.call(lose)
 
     def leave(self, why: str) -> None:
-        """Leave all hosts, whose ranks go on, to another controller, and listen no more. Any thread
-        but the loop's."""
-        head, self._head = self._head, None
+        """Leave all hosts, whose ranks go on, to another controller, and let nobody else come. Any
+        thread but the loop's."""
+        self._loop.call(self._gateway.accept_no_more)
+        if self._head is not None:
+            self._head.leave()
+            self._heads_left.append(self._head)
+            self._head = None
         for host in [host for host in self.names if self._is_here(host)]:
             self._explained.pop(host, None)
             self._loop.call(functools.partial(self._gateway.let_go, host))
             self._on_lost(host, why, 0.0)
-        self._loop.call(self._gateway.listen_no_more)
-        if head is not None:
-            head.close()
 
     def called(self, host: int) -> str:
         """Return what to call a host of these: where it was asked for, and what it calls itself."""
@@ -356,8 +358,9 @@ class AttachedHosts:
             limit.cancel()
             limit.join()
         self._joins.close()
-        if self._head is not None:
-            self._head.close()
+        for head in (self._head, *self._heads_left):
+            if head is not None:
+                head.close()
         self._gateway.close()
 
 

@@ -73,7 +73,7 @@ class Head:
         self._awaited: set[int] = set()  # hosts that are to come back
         self._addresses: dict[str | None, list[str]] = {}
         self._listens: dict[str | None, str] = {}
-        self._is_keeping = False
+        self._is_keeping = self._has_left = False
         self._joins = JoinServer(
             run_dir,
             self._keys,
@@ -123,6 +123,10 @@ class Head:
             self.close()
             raise LaunchError(TAKEN_PORT.format(error)) from None
 
+    def leave(self) -> None:
+        """Have no host back any more, and end none: another controller takes them. Any thread."""
+        self._has_left = True
+
     def give_up(self, host: int) -> None:
         """Let a host join no more. Its key stays good for being told so. Any thread."""
         self._awaited.discard(host)
@@ -146,6 +150,8 @@ class Head:
 
     def _take(self, offered: Offer) -> Taken | Refused:
         # the thread of who joins
+        if self._has_left:
+            return Refused("another controller takes the hosts of this one")
         job = self._jobs.get(offered.job)
         if job is None:
             return Refused("this controller has no such job")

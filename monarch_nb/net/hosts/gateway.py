@@ -135,11 +135,10 @@ class Gateway:
         joins = lambda: wire.connect_joins(self._run_dir)  # noqa: E731
         self._listeners.append(Listener(listener, self._loop, self._link_of, joins))
 
-    def listen_no_more(self) -> None:
-        """Let nobody connect. The loop's thread."""
+    def accept_no_more(self) -> None:
+        """Let nobody else connect. The loop's thread."""
         for each in self._listeners:
-            each.stop()
-        self._listeners.clear()
+            each.accept_no_more()
 
     # links: the loop's thread
 

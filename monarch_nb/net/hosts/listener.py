@@ -68,6 +68,10 @@ class Listener:
         """Listen no more. The loop has ended, or this is its thread."""
         for fd in list(self._arrivals):
             self._end(fd)
+        self.accept_no_more()
+
+    def accept_no_more(self) -> None:
+        """Go on with who has come, and let nobody else come. Harmless when repeated."""
         if self._listener.fileno() >= 0:
             self._loop.stop_reading(self._listener.fileno())
         self._listener.close()
