@@ -217,6 +217,7 @@ ENGINES: Final[dict[str, Engine]] = {
         "%mesh up --on slurm --hosts 4 --gpus 8 --time 4:00:00 --partition h100",
         options=("time", "partition", "account", "qos", "python", *_SPARES, *_PARTIAL),
         words="options of sbatch",
+        can_be_kept=True,
         command="sbatch",
     ),
     "k8s": Engine(

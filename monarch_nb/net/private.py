@@ -26,10 +26,12 @@ def check_private(directory: Path) -> None:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory of mode 0700, with those above it, or find it there. Raises `AuthError`
-    where another user has been first."""
+    """Make a directory of mode 0700, with those above it that are missing, which are private too,
+    or find it there. Raises `AuthError` where another user has been first."""
+    if not directory.parent.exists():
+        make_private(directory.parent)
     with contextlib.suppress(FileExistsError):
-        directory.mkdir(mode=0o700, parents=True)
+        directory.mkdir(mode=0o700)
     check_private(directory)
 
 

@@ -170,6 +170,10 @@ class JobTrait(ABC):
         """Raise `LaunchError` where its hosts cannot go on without this program."""
         raise LaunchError(f"the hosts of a {type(self).__name__} end with the program")
 
+    def let_stay(self) -> None:  # noqa: B027  most hosts need nothing for that
+        """Have its hosts stay when this program ends: they go on by themselves now. Harmless when
+        repeated; needs `check_kept`."""
+
     def kept_hosts(self) -> list[int]:
         """Return the numbers of the hosts that go on without this program; needs `check_kept`."""
         return []

@@ -68,6 +68,7 @@ class Keeper:
         self._here = Journal(proc.links.run_dir)
         self._elsewhere: Path | None = None  # the folder of those on hosts of jobs
         self._jobs: dict[int, MeshJob] = {}  # by mesh
+        self._settled: set[int] = set()  # whose hosts have said that they are kept
         self._kept: set[int] = set()
         self._records = [False, False]  # which are there, of this process
         self._asked: set[int] = set()  # agents that keep some
@@ -130,6 +131,10 @@ class Keeper:
                     self._note(each)
             asked = self._renew()
         self._await(asked)
+        if job is not None:
+            with self._lock:
+                self._settled.update(each.number for each in states)
+                self._renew_records()
 
     def go_on(self, record: KeptRecord, states: Sequence[ProcsState]) -> None:
         """Keep what another controller has kept, as it did."""
@@ -151,6 +156,7 @@ class Keeper:
         """Note the job that has the hosts of a mesh which is kept."""
         with self._lock:
             self._jobs[state.number] = job
+            self._settled.add(state.number)
             self._renew()
 
     def taken_over(self, *, elsewhere: bool) -> None:
@@ -290,6 +296,9 @@ class Keeper:
         wanted = self.kept_hosts
         names = [(host, name) for host, name in attached.names.items() if host in wanted]
         found = [(each.name, self._jobs.get(each.number)) for each in kept]
+        for each in kept:
+            if each.number in self._settled:
+                self._jobs[each.number].job.let_stay()
         jobs = [
             (name, each.wanted, each.job.kept_state()) for name, each in found if each is not None
         ]

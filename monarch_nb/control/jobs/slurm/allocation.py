@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from monarch_nb.control.client import Client
 from monarch_nb.control.jobs.slurm.folder import JobFolder
@@ -21,7 +21,7 @@ from monarch_nb.control.jobs.slurm.squeue import (
     why_queued,
     words_of,
 )
-from monarch_nb.control.jobs.slurm.submission import Keeper, give_back_others
+from monarch_nb.control.jobs.slurm.submission import Keeper, Staying, give_back_others
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.launch import last_lines
@@ -45,7 +45,7 @@ class Launched(NamedTuple):
     """A job of Slurm, and what gives its hosts back. `is_step`: in an allocation that stays."""
 
     id: str
-    keeper: Keeper
+    keeper: Keeper | Staying
     is_step: bool
 
 
@@ -132,6 +132,29 @@ class Allocation:
         self._folder.remove_ticket()
         if self._over == _ENDED and self._is_whole and not self._missing:  # nothing went wrong
             self._folder.remove_output()
+
+    def close(self, limit_s: float) -> None:
+        """Give the hosts back at the end of this program, unless they stay."""
+        if self._launched is not None and isinstance(self._launched.keeper, Staying):
+            queue.remove(self)
+        else:
+            self.end(limit_s)
+
+    def let_stay(self) -> None:
+        """Leave the hosts where they are when this program ends. Harmless when repeated."""
+        assert self._launched is not None
+        found, keeper, is_step = self._launched
+        if isinstance(keeper, Keeper):
+            staying = Staying(found, keeper.let_stay(), is_step=is_step)
+            self._launched = Launched(found, staying, is_step)
+
+    def to_json(self) -> list[Any]:
+        """Return what `found` takes in another program, of hosts that stay; before that, what will
+        do there once they do."""
+        assert self._launched is not None
+        found, keeper, is_step = self._launched
+        shell = keeper.shell if isinstance(keeper, Staying) else (0, 0)
+        return [self.hosts, self._folder.token, found, shell, is_step]
 
     def give_up(self) -> None:
         """Wait no more for hosts that are not here."""

@@ -21,10 +21,12 @@ class JobFolder:
     Args:
         name: begins its name.
         log_dir: where the output goes; None: into the folder.
+        token: of a folder that is there; None: it is a new one.
     """
 
-    def __init__(self, name: str, log_dir: str | None) -> None:
-        token = f"{name.replace('/', '-')}-{uuid.uuid4().hex[:8]}"
+    def __init__(self, name: str, log_dir: str | None, token: str | None = None) -> None:
+        token = token or f"{name.replace('/', '-')}-{uuid.uuid4().hex[:8]}"
+        self.token = token
         self._path = (key_folder() / "jobs" / token).absolute()
         self.ticket_file = self._path / "ticket"
         own = self._path / "output"

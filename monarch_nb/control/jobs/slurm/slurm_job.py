@@ -23,7 +23,7 @@ from monarch_nb.control.jobs.slurm.batch_script import (
     output_option,
 )
 from monarch_nb.control.jobs.slurm.folder import JobFolder
-from monarch_nb.control.jobs.slurm.submission import start, submit
+from monarch_nb.control.jobs.slurm.submission import Staying, start, submit
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.net import wire
@@ -259,7 +259,7 @@ class SlurmJob(JoiningJob):
         except BaseException:
             allocation.end(0)
             raise
-        controller.at_close.append(functools.partial(allocation.end, 1.0))
+        controller.at_close.append(functools.partial(allocation.close, 1.0))
         self._job_allocations.append(allocation)
         return allocation
 
@@ -301,6 +301,23 @@ class SlurmJob(JoiningJob):
 
     def _new_folder(self) -> JobFolder:
         return JobFolder(self._name, self._log_dir)
+
+    def _keep(self) -> dict[str, Any]:
+        return {"allocations": [each.to_json() for each in self._job_allocations]}
+
+    def let_stay(self) -> None:
+        for each in self._job_allocations:
+            each.let_stay()
+
+    def _have_again(self, kept: dict[str, Any]) -> None:
+        for hosts, token, job, shell, is_step in kept["allocations"]:
+            folder = JobFolder(self._name, self._log_dir, token)
+            known = [host for host in hosts if host in self._hosts()]
+            allocation = Allocation(self._controller, known, folder)
+            staying = Staying(job, (shell[0], shell[1]), is_step=is_step)
+            allocation.begin(Launched(job, staying, is_step), ())
+            self._controller.at_close.append(functools.partial(allocation.close, 1.0))
+            self._job_allocations.append(allocation)
 
     def _let_go(self, hosts: Sequence[int]) -> None:
         for each in self._job_allocations[:]:

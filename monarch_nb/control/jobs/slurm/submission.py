@@ -2,7 +2,8 @@
 
 A job in the queue is not bound to a process. So it is submitted by a shell, which cancels it once
 the pipe to its standard input is closed: there is no moment at which a job is in the queue and
-nobody is there who takes it out. Only where that shell is killed too, or the whole machine ends,
+nobody is there who takes it out. Hosts of kept meshes stay (`Staying`): they end by themselves,
+and the job with the last of them. Only where that shell is killed too, or the whole machine ends,
 the job stays; its hosts then find nobody, say so, and end.
 """
 
@@ -12,6 +13,7 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,6 +22,7 @@ from typing import Final
 
 from monarch_nb.control.jobs.slurm.squeue import TIME_FORMAT, advice
 from monarch_nb.errors import LaunchError
+from monarch_nb.host.guard import started_at
 from monarch_nb.host.launch import last_lines
 
 _NAME: Final = "monarch_nb-slurm"  # for who looks at the processes
@@ -29,8 +32,9 @@ id=${id%%;*}
 case $id in ''|*[!0-9]*) exit 1;; esac
 echo "$id"
 exec >/dev/null 2>&1
-read -r _
+read -r word
 rm -f -- "$2"
+[ "$word" = stay ] && exit 0
 for pause in 1 2 4 8 16 32 64; do
   scancel "$id" && exit 0
   sleep "$pause"
@@ -43,7 +47,7 @@ shift 2
 exec 3<&0 </dev/null >>"$output" 2>&1
 "$@" 3<&- &
 srun=$!
-{ read -r _ <&3; rm -f -- "$ticket"; kill "$srun"; } &
+{ read -r word <&3; rm -f -- "$ticket"; [ "$word" = stay ] || kill "$srun"; } &
 reader=$!
 exec 3<&-
 wait "$srun"
@@ -88,6 +92,39 @@ class Keeper:
             self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # it goes on
             self._process.wait(limit_s)
+
+    def let_stay(self) -> tuple[int, int]:
+        """Have it leave what it has started when this program ends; return its number and the time
+        of its start."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as said:
+            said.write(b"stay\n")
+        return self._process.pid, started_at(self._process.pid) or 0
+
+
+class Staying:
+    """What stays when this program ends: a job, or an srun in an allocation, behind the shell with
+    this number and time of its start."""
+
+    def __init__(self, job: str, shell: tuple[int, int], *, is_step: bool) -> None:
+        self._job = job
+        self.shell = shell
+        self._is_step = is_step
+
+    @property
+    def has_ended(self) -> bool:
+        pid, started = self.shell
+        return self._is_step and started_at(pid) != started
+
+    def release(self, limit_s: float) -> None:
+        """Give it back; wait so long for that. Harmless when repeated."""
+        if not self._is_step:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                command = ["scancel", self._job]
+                subprocess.run(command, capture_output=True, timeout=limit_s or None, check=False)
+        elif not self.has_ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.shell[0], signal.SIGTERM)
 
 
 def submit(script: str, ticket: Path, options: Sequence[str]) -> tuple[str, Keeper]:
