@@ -225,6 +225,7 @@ ENGINES: Final[dict[str, Engine]] = {
         "%mesh up --on k8s --hosts 4 --gpus 8 --namespace ml --image IMAGE",
         options=("namespace", "image", *_SPARES, *_PARTIAL),
         required=("namespace", "image"),
+        can_be_kept=True,
         package="kubernetes",
     ),
     "ray": Engine(

@@ -111,7 +111,7 @@ class JoiningJob(JobTrait):
         `LaunchError` where they end with this program."""
         raise LaunchError(
             f"the hosts of a {type(self).__name__} end with the kernel: meshes of this machine, of "
-            "--on processes, ssh and slurm can be kept"
+            "--on processes, ssh, slurm and k8s can be kept"
         )
 
     def _have_again(self, kept: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ _RESTART.add_argument("--name")
 
 _NOT_KEPT: Final = (
     "cannot --keep a mesh on {}: its hosts end with the kernel. Kept are meshes of this machine, "
-    "and those on {}"
+    "and those on: {}"
 )
 LOOK_HINT: Final = (
     "{} as a cell's last line is a live view; monarch_nb.log(step, loss=loss) draws curves there."

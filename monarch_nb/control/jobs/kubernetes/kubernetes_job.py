@@ -262,7 +262,7 @@ class KubernetesJob(JoiningJob):
         except BaseException:
             self._kill()
             raise
-        client().at_close.append(self._delete)
+        client().at_close.append(self._close)
 
     def _start(self, mesh: str, name: str, count: int) -> list[int]:
         running, objects = self._expect(mesh, name, [f"{name}-{index}" for index in range(count)])
@@ -327,6 +327,29 @@ class KubernetesJob(JoiningJob):
         for each in self._job_running:
             each.delete()
 
+    def _close(self) -> None:
+        # this program ends
+        for each in self._job_running:
+            each.close()
+
+    def _keep(self) -> Json:
+        running = [[each.name, each.hosts] for each in self._job_running]
+        return {"token": self._token, "later": self._job_later, "running": running}
+
+    def let_stay(self) -> None:
+        for each in self._job_running:
+            each.let_stay()
+
+    def _have_again(self, kept: Json) -> None:
+        self._token, self._job_later = kept["token"], kept["later"]
+        for name, hosts in kept["running"]:
+            api = Api(self._job_config, self._namespace)
+            known = [host for host in hosts if host in self._hosts()]
+            running = _Running(api, name, self._controller, known, None)
+            running.is_found()
+            self._job_running.append(running)
+        self._controller.at_close.append(self._close)
+
     def _saved_fields(self) -> Json:
         local, remote = self._job_config.local, self._job_config.remote
         own = None if local is None else str(local)
@@ -387,6 +410,7 @@ class _Running:
         self._told: set[int] = set()  # places whose end was told
         self._made: list[str] = []
         self._over = threading.Event()
+        self._stays = False
         self._thread = threading.Thread(target=self._run, name="monarch-k8s", daemon=True)
 
     def start(self, secret: Json, job: Json) -> None:
@@ -406,6 +430,24 @@ class _Running:
         self._over.set()
         for host in self.hosts:
             self._controller.give_up_host(host, why)
+
+    def let_stay(self) -> None:
+        """Leave the pods where they are when this program ends. Harmless when repeated. Raises
+        `LaunchError` where Kubernetes does not let them stay."""
+        if not self._stays:
+            self._renew(None)
+            self._stays = True
+
+    def is_found(self) -> None:
+        """Have what another program has made, and has let stay."""
+        self._made, self._stays = ["secret", "job"], True
+
+    def close(self) -> None:
+        """Delete all that was made as this program ends, unless it stays."""
+        if self._stays:
+            self._over.set()
+        else:
+            self.delete()
 
     def pod_of(self, host: int) -> str:
         """Ask for the name of the pod that a host is. Raises `LaunchError` where there is none."""
