@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.jobs.job import JobTrait
     from monarch_nb.control.jobs.status import JobStatus
     from monarch_nb.control.keeping.adoption import Found, LeftCell, LeftFailure, LeftPart
-    from monarch_nb.control.keeping.kept_record import KeptRecord
+    from monarch_nb.control.keeping.kept_record import KeptMesh, KeptRecord
     from monarch_nb.control.output.comms import CommEvent
     from monarch_nb.control.output.logbook import Logbook
     from monarch_nb.control.output.routing import OutputEvent
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = [  # types too, for annotations of the notebook
     "HOST_MESH", "RANK_MESHES", "ActorMesh", "CellOutcome", "CellRun", "Client", "CommEvent",
-    "Control", "Found", "JobStatus", "JobTrait", "KeptRecord", "LeftCell", "LeftFailure",
-    "LeftPart", "ListedHost", "Logbook", "MeshFailure", "MeshStatus", "OutputEvent",
+    "Control", "Found", "JobStatus", "JobTrait", "KeptMesh", "KeptRecord", "LeftCell",
+    "LeftFailure", "LeftPart", "ListedHost", "Logbook", "MeshFailure", "MeshStatus", "OutputEvent",
     "ProcMesh", "RankStatus", "Regrouped", "Script", "Seen", "Stack", "Wait", "Wanted", "Xray",
 ]  # fmt: skip
 

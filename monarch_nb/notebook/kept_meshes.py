@@ -7,11 +7,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from monarch_nb.control.engines import Wanted
 from monarch_nb.notebook.display.units import are, count, duration, sizes_text
 from monarch_nb.notebook.errors import MagicError
+from monarch_nb.notebook.jobs.scaling import HOSTS
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import Control, KeptRecord
+    from monarch_nb.control.api import Control, KeptMesh, KeptRecord
 
 NOTHING = "no mesh is kept. %mesh up --gpus 4 --keep 8h starts one that outlives the kernel"
 
@@ -46,9 +48,13 @@ def offers(records: Sequence[KeptRecord]) -> list[str]:
 
 
 def left_here(
-    records: Sequence[KeptRecord], name: str | None, sizes: Mapping[str, int]
+    records: Sequence[KeptRecord],
+    name: str | None,
+    sizes: Mapping[str, int],
+    hosts: Wanted | None = None,
 ) -> KeptRecord | None:
-    """Return what the kernel of this notebook has left before, where it has such a mesh.
+    """Return what the kernel of this notebook has left before, where it has such a mesh: of these
+    sizes on this machine, or on such hosts.
 
     Raises `MagicError` where it has left other ones: they may hold what somebody wants back, and
     the GPUs.
@@ -56,7 +62,7 @@ def left_here(
     here = [each for each in records if each.is_left_here()]
     for record in here:
         for mesh in record.meshes:
-            if name in (None, mesh.name) and mesh.sizes == dict(sizes):
+            if name in (None, mesh.name) and _is_such(record, mesh, sizes, hosts):
                 return record
     in_the_way = [mesh for record in here for mesh in record.meshes if name in (None, mesh.name)]
     if in_the_way:
@@ -68,6 +74,16 @@ def left_here(
             "--new starts another one beside it"
         )
     return None
+
+
+def _is_such(
+    record: KeptRecord, mesh: KeptMesh, sizes: Mapping[str, int], hosts: Wanted | None
+) -> bool:
+    if record.hosts is None or hosts is None:
+        return record.hosts is None and hosts is None and mesh.sizes == dict(sizes)
+    wanted = {name: said for name, said, _ in record.hosts.jobs}.get(mesh.name)
+    per_host = {label: size for label, size in mesh.sizes.items() if label != HOSTS}
+    return wanted is not None and Wanted.from_json(wanted) == hosts and per_host == dict(sizes)
 
 
 def find(records: Sequence[KeptRecord], name: str | None) -> KeptRecord:

@@ -68,3 +68,24 @@ def test_its_end_takes_the_job_out_of_the_queue(slurm):
         kernel.ok(UP.format("2s"), timeout_s=90)
         kill(kernel)
     eventually(lambda: not in_queue(slurm), 30)
+
+
+def test_a_step_in_an_allocation_stays_and_ends(slurm, tmp_path, monkeypatch):
+    allocation = slurm.sbatch("#!/bin/sh\nsleep 300", "--exclusive", "--nodes=2", "--time=10")
+    eventually(lambda: "R" in slurm.run("squeue", "-h", "-o", "%t"), 30)
+    monkeypatch.setenv("SLURM_JOB_ID", allocation)
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    with KernelClient("monarch") as kernel:
+        kernel.ok(UP.format("1h"), timeout_s=90)
+        kernel.ok("%%mesh\nx = rank")
+        kill(kernel)
+    with KernelClient("monarch") as kernel:
+        kernel.ok("%mesh attach")
+        assert "[0] 0\n[1] 1\n[2] 2\n[3] 3" in kernel.ok("%%mesh\nx").shown
+        assert in_queue(slurm) == [allocation], "it is no job of its own"
+        kernel.ok("%mesh down")
+        steps = ("squeue", "-h", "--steps", "-j", allocation, "-o", "%j")
+        eventually(lambda: "sh" not in slurm.run(*steps).split(), 20)
+    assert in_queue(slurm) == [allocation]
+    slurm.run("scancel", allocation)
+    eventually(lambda: not in_queue(slurm), 20)

@@ -1,6 +1,7 @@
 /** Meshes that go on without their kernel: a row each, with the button that brings them back. */
 
 import { button, element } from '../front.js';
+import { quoted } from './upline.js';
 
 /** As the kernel tells them: those of a row come back together. */
 export interface KeptMeshes {
@@ -49,7 +50,7 @@ export class KeptRows {
         : ['View', 'look at its ranks, which the other process goes on to drive', ' --view'];
     const node = button(text, title, () => {
       node.disabled = true; // until it is told whether it is still there
-      void this.run(`%mesh attach ${names[0]}${option}`).finally(() => { node.disabled = false; });
+      void this.run(`%mesh attach ${quoted(names[0] ?? '')}${option}`).finally(() => { node.disabled = false; });
     });
     return node;
   }

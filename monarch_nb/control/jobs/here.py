@@ -79,6 +79,7 @@ class JoiningProcesses(JoiningJob):
             for name, count in self._meshes.items():
                 places = range(count + self._spares[name])
                 self._furnish(name, self._start([f"{name} {at}" for at in places]))
+            self._wait(None)  # they come within a moment
         except BaseException:  # the stop button too
             self._kill()
             raise
@@ -97,7 +98,10 @@ class JoiningProcesses(JoiningJob):
 
     def _ask_more(self, name: str, count: int, places: Sequence[str]) -> list[int]:
         del places  # all are this machine
-        return self._start([f"{name} {at}" for at in self._new_places(name, count)])
+        hosts = self._start([f"{name} {at}" for at in self._new_places(name, count)])
+        for host in hosts:
+            self._controller.host_ready(host).exception()
+        return hosts
 
     def _let_go(self, hosts: Sequence[int]) -> None:
         for host in hosts:

@@ -174,6 +174,10 @@ class JobTrait(ABC):
         """Have its hosts stay when this program ends: they go on by themselves now. Harmless when
         repeated; needs `check_kept`."""
 
+    def leave(self) -> None:
+        """Have no hosts any more: another program has them, and `kill` is not to end them."""
+        self._job_id = self._job_found = None
+
     def kept_hosts(self) -> list[int]:
         """Return the numbers of the hosts that go on without this program; needs `check_kept`."""
         return []

@@ -164,6 +164,9 @@ class Keeper:
         with self._lock:
             gone = [each for each in self.kept if self._is_here(each) != elsewhere]
             self._kept.difference_update(each.number for each in gone)
+            for each in gone:
+                if (found := self._jobs.pop(each.number, None)) is not None:
+                    found.job.leave()
             self._records[_ELSEWHERE if elsewhere else _HERE] = False
 
     def let_go(self, states: Iterable[ProcsState]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.errors.records import clip
+from monarch_nb.errors import MeshError
 from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.cells.mesh_cell import MeshCell, Request
@@ -75,7 +76,7 @@ def _came(session: Session, record: KeptRecord, found: Found, use: str | None) -
     kept = [
         mesh.name
         for mesh in found.meshes
-        if session.meshes.keep(mesh.name, mesh, _asked(session, record, mesh))
+        if session.meshes.keep(mesh.name, mesh, _asked(session, record, found, mesh))
     ]
     if use is not None:
         session.meshes.use(use)
@@ -90,11 +91,15 @@ def _came(session: Session, record: KeptRecord, found: Found, use: str | None) -
     return said if len(found.meshes) == 1 else f"{said}; %%mesh means {session.meshes.current}"
 
 
-def _asked(session: Session, record: KeptRecord, mesh: ProcMesh) -> Asked:
-    found = session.control.found_job(record, mesh)
-    if found is None:
+def _asked(session: Session, record: KeptRecord, found: Found, mesh: ProcMesh) -> Asked:
+    try:
+        job_found = session.control.found_job(record, mesh)
+    except (MeshError, RuntimeError, ValueError) as error:  # as an engine that is not there
+        found.untold.append(f"the job of {mesh.name}: {error}")
+        job_found = None
+    if job_found is None:
         return Asked(tuple(mesh.sizes.items()))
-    job, wanted = found
+    job, wanted = job_found
     session.jobs.go_on(mesh.name, job, wanted)
     sizes = [(label, size) for label, size in mesh.sizes.items() if label != HOSTS]
     return Asked(tuple(sizes), hosts=wanted)

@@ -57,9 +57,10 @@ def _up(session: Session, chosen: argparse.Namespace) -> None:
             kept_s = 0.0
         cell.waiting.end()  # the live line says more
     steps = steps_below(cell.output)
-    if is_first and chosen.there != "new" and wanted.hosts is None:
+    if is_first and chosen.there != "new":
         records = session.control.kept_meshes()
-        left = kept_meshes.left_here(records, chosen.name, dict(wanted.sizes))
+        sizes = dict(wanted.sizes)
+        left = kept_meshes.left_here(records, chosen.name, sizes, wanted.hosts)
         if left is not None and chosen.there == "replace":
             session.control.end_kept(left)
         elif left is not None:

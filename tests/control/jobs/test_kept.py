@@ -64,7 +64,7 @@ def test_a_job_is_kept_used_and_ended(folder):
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
     assert stat.S_IMODE(record.parent.stat().st_mode) == 0o700
     said = json.loads(record.read_text())
-    assert said["job"]["class"].endswith("ProcessJob")
+    assert said["job"]["class"].endswith("JoiningProcesses")
     code, out, err = typed("exec", "-e", "COLOUR=green", "--", "sh", "-c", "echo $COLOUR >&2; pwd")
     assert (code, sorted(out.splitlines())) == (0, [f"[0] {folder}", f"[1] {folder}"])
     assert sorted(err.splitlines()) == ["[0] green", "[1] green"]

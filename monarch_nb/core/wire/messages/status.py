@@ -83,7 +83,7 @@ class HeldSpans(NamedTuple):
 
 
 class GetHeldSpans(Request[HeldSpans], verb="held"):
-    """Of one rank."""
+    """To a rank: when a debugger held one of its threads, of the last seconds."""
 
 
 class HeldFor(NamedTuple):
