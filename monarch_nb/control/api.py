@@ -307,8 +307,9 @@ class Control:
 
             missing = returning.end(record.hosts)
             if missing:
+                names = ", ".join(missing)
                 raise LaunchError(
-                    f"{', '.join(missing)} did not hear it: they end when their time is over"
+                    f"{names} did not hear it: what runs there ends when its time is over"
                 )
         record.end()
 

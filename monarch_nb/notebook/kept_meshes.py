@@ -62,7 +62,7 @@ def left_here(
     here = [each for each in records if each.is_left_here()]
     for record in here:
         for mesh in record.meshes:
-            if name in (None, mesh.name) and _is_such(record, mesh, sizes, hosts):
+            if name in (None, mesh.name) and is_such(record, mesh, sizes, hosts):
                 return record
     in_the_way = [mesh for record in here for mesh in record.meshes if name in (None, mesh.name)]
     if in_the_way:
@@ -76,9 +76,10 @@ def left_here(
     return None
 
 
-def _is_such(
+def is_such(
     record: KeptRecord, mesh: KeptMesh, sizes: Mapping[str, int], hosts: Wanted | None
 ) -> bool:
+    """Tell whether a mesh of a record has these sizes, on this machine or on such hosts."""
     if record.hosts is None or hosts is None:
         return record.hosts is None and hosts is None and mesh.sizes == dict(sizes)
     wanted = {name: said for name, said, _ in record.hosts.jobs}.get(mesh.name)

@@ -156,6 +156,39 @@ def test_it_is_ended_without_being_attached():
         assert "No mesh is up" in kernel.ok("%mesh list").text()
 
 
+def test_the_first_cell_of_the_notebook_brings_it_back(monkeypatch):
+    monkeypatch.setenv("JPY_SESSION_NAME", "/home/ada/train.ipynb")
+    up = UP.format("1h")
+    with KernelClient("monarch") as kernel:
+        kernel.ok(up, timeout_s=90)
+        kernel.ok("%%mesh\nx = rank")
+        pids = everything_below(hosts_of(the_record()))
+        kill(kernel)
+    with KernelClient("monarch") as kernel:
+        refused = kernel.run(UP.format("1h").replace("--gpus 2", "--gpus 1")).error
+        assert "is still there from before. Type: %mesh attach mesh0" in refused
+        assert "mesh0 (4 ranks (hosts=2 gpus=2)) is back" in kernel.ok(up).text()
+        assert "[0] 0\n[1] 1\n[2] 2\n[3] 3" in kernel.ok("%%mesh\nx").shown
+        assert "is up already" in kernel.ok(up).text()
+        kernel.ok("%mesh down")
+    none_left(pids)
+
+
+def test_what_dials_for_a_host_dies_while_no_kernel_is_there():
+    with KernelClient("monarch") as kernel:
+        kernel.ok(UP.format("1h"), timeout_s=90)
+        first, second = hosts_of(the_record())
+        others, pids = everything_below([first]), everything_below([second])
+        kill(kernel)
+        os.kill(second, signal.SIGKILL)
+        none_left(pids)
+        assert all(map(support.is_running, others))
+    with KernelClient("monarch") as kernel:
+        said = kernel.run("%mesh down --kept mesh0", timeout_s=20).error
+        assert "mesh0 1 did not hear it: what runs there ends when its time is over" in said
+    none_left(others)
+
+
 def test_another_kernel_takes_it_away_and_strangers_do_not():
     with KernelClient("monarch") as first, KernelClient("monarch") as second:
         first.ok(UP.format("1h"), timeout_s=90)

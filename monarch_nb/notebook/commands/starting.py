@@ -13,6 +13,7 @@ from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.jobs import where
 from monarch_nb.notebook.jobs.live_line import steps_below
 from monarch_nb.notebook.jobs.scaling import HOSTS
+from monarch_nb.notebook.meshes import Asked
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
 
@@ -64,17 +65,20 @@ def _up(session: Session, chosen: argparse.Namespace) -> None:
         if left is not None and chosen.there == "replace":
             session.control.end_kept(left)
         elif left is not None:
-            _bring_back(session, left)
+            _bring_back(session, left, wanted)
             return
     say(session.lifecycle.up(wanted, chosen.name, chosen.there, steps, kept_s))
     if is_first:
         say(LOOK_HINT.format(session.meshes.current))
 
 
-def _bring_back(session: Session, left: KeptRecord) -> None:
+def _bring_back(session: Session, left: KeptRecord, wanted: Asked) -> None:
     # As for a mesh that is up already: what it holds is worth more than a fresh one
     for line in resuming.attach(session, left, fence=False):
         say(line)
+    for mesh in left.meshes:
+        if kept_meshes.is_such(left, mesh, dict(wanted.sizes), wanted.hosts):
+            session.meshes.keep(mesh.name, session.meshes.pick(mesh.name), wanted)
     say("it has all that it held; --replace starts it anew, --new another one")
 
 
