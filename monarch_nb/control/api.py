@@ -291,12 +291,11 @@ class Control:
 
     def kept_meshes(self) -> Sequence[KeptRecord]:
         """Return the meshes of this user on this host that go on without their kernel, or would;
-        not those that this process drives."""
+        not those that this process drives, unless it has lost hosts of theirs."""
         from monarch_nb.control.keeping import kept_record
 
-        client = self.running_client()
-        own = None if client is None else client.proc.id
-        return [each for each in kept_record.all_records() if each.controller != own]
+        client, records = self.running_client(), kept_record.all_records()
+        return [each for each in records if client is None or not _drives(client, each)]
 
     def end_kept(self, record: KeptRecord) -> None:
         """End the meshes of a record, with all that their ranks hold. Returns at once for those of
@@ -502,6 +501,13 @@ class Control:
         ranks = [rank for part in parts for rank in part.ranks]
         values = dict(zip(ranks, found.values(), strict=True))
         return stacking.stack(name, values, tuple(found.sizes.values()))
+
+
+def _drives(client: Client, record: KeptRecord) -> bool:
+    if client.proc.id != record.controller:
+        return False
+    hosts = () if record.hosts is None else [host for host, _ in record.hosts.names]
+    return not client.has_lost_hosts(hosts)
 
 
 def _client() -> Client:

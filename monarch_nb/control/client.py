@@ -450,6 +450,10 @@ class Client(Runtime):
             if isinstance(state, ProcsState) and state.ended is None and not state.internal
         ]
 
+    def has_lost_hosts(self, hosts: Iterable[int]) -> bool:
+        """Tell whether some of these have joined and are lost."""
+        return any(wire.agent_id(host) in self.proc.dead for host in hosts)
+
     @property
     def has_hosts(self) -> bool:
         """Tell whether hosts have joined, or were to."""
@@ -672,13 +676,19 @@ def start_in(run_dir: RunDir, config: Config, agent: int, *, looks: bool = False
     return made
 
 
-def start_for_hosts() -> Client:
+def start_for_hosts(left_by: int) -> Client:
     """Start the client of this process, or return it where it has meshes of this host only: it is
-    to have hosts that another one has left. Raises `RuntimeError` where it has some already."""
+    to have hosts that another one has left, or itself has lost: then all that it keeps goes on, and
+    another one is started. Raises `RuntimeError` where it has meshes that would end."""
     with _slot.lock:
         found = current.running()
         if isinstance(found, Client):
             names = [] if found.looks else found.every_mesh()
+            if found.proc.id == left_by:
+                kept = {
+                    each.name for each in found.keeper.kept if each not in found.keeper.kept_here
+                }
+                names = [name for name in names if name not in kept]
             if found.has_hosts and names:
                 raise RuntimeError(f"this kernel has meshes already: {', '.join(names)}")
             if not names:

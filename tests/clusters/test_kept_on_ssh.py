@@ -61,9 +61,19 @@ def test_a_network_that_fails_counts_as_a_kernel_that_has_gone(nodes, monkeypatc
         for each in both:
             each.cut()
         kernel.until(lambda: "lost" in kernel.run("%%mesh\nx").error, timeout_s=40)
+        said = " ".join(kernel.ok("%mesh status").shown.split())
+        assert "runs there is kept. When the network is back, %mesh attach brings it" in said
         for each in both:
             each.join()
         assert all(map(joined, both)), "the ranks go on"
+        assert "is back" in kernel.ok("%mesh attach", timeout_s=40).text()
+        assert "[0] 0\n[1] 1\n[2] 2\n[3] 3" in kernel.ok("%%mesh\nx").shown
+        assert "2/2" in kernel.ok("%mesh jobs").shown
+        for each in both:
+            each.cut()
+        kernel.until(lambda: "lost" in kernel.run("%%mesh\nx").error, timeout_s=40)
+        for each in both:
+            each.join()
         kill(kernel)
     with KernelClient("monarch") as kernel:
         kernel.ok("%mesh attach", timeout_s=40)

@@ -35,6 +35,10 @@ from monarch_nb.process.futures.future import Future, make
 _NOT_ATTACHED: Final = "attach failed: config push failed during attach: {}: {}"  # as Monarch says
 _NOT_JOINED: Final = "{} did not join: {}"
 _START_A_WORKER: Final = "A worker that offers its host there again will be used."
+_GOES_ON: Final = (
+    "; what runs there is kept. When the network is back, %mesh attach brings it here again, and "
+    "%mesh heal gives it up"
+)
 REVOKED: Final = "it was revoked"
 _log: Final = logging.getLogger(__name__)
 OnHostLost = Callable[[int, str, float | None], None]
@@ -341,6 +345,8 @@ class AttachedHosts:
         self._on_lost(host, text, None)
 
     def _lost(self, host: int, why: str, silent_s: float | None) -> None:
+        if silent_s is not None and self._keeping.is_kept(host):
+            why += _GOES_ON
         name = self.called(host)
 
         def tell(words: str) -> None:

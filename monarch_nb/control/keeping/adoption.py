@@ -144,7 +144,7 @@ def take_over(record: KeptRecord, *, who: str, fence: bool) -> Found:
 
 
 def _take_hosts_over(record: KeptRecord, hosts: KeptHosts, who: str) -> Found:
-    client = client_module.start_for_hosts()
+    client = client_module.start_for_hosts(record.controller)
     if record.is_driven():
         returning.ask_for(hosts, LetGo(record.key, who), record.controller_pid)
     try:

@@ -120,7 +120,10 @@ class KeptRecord:
         return started_at(self.agent_pid) == self.agent_started
 
     def is_driven(self) -> bool:
-        """Tell whether the controller that has written it lives."""
+        """Tell whether the controller that has written it lives, and is another process: this one
+        has lost the hosts if it asks."""
+        if self.controller_pid == os.getpid():
+            return False
         return started_at(self.controller_pid) == self.controller_started
 
     def is_left_here(self) -> bool:
