@@ -93,3 +93,28 @@ def test_it_is_ended_from_elsewhere_and_when_nobody_comes(nodes):
         kernel.ok(up("2s"), timeout_s=90)
         kill(kernel)
     eventually(lambda: not any(map(joined, both)), 30.0)
+
+
+def test_one_host_that_was_lost_is_attached_again_or_given_up(nodes, monkeypatch):
+    monkeypatch.setenv("MONARCH_NB_OUTAGE_S", "3")
+    both, up = nodes
+    with KernelClient("monarch") as kernel:
+        kernel.ok(up("1h"), timeout_s=90)
+        kernel.ok("%%mesh\nx = rank")
+        both[1].cut()
+        kernel.until(lambda: "ranks 2-3" in kernel.run("%%mesh\nx").error, timeout_s=40)
+        assert "[0] 0\n[1] 1" in kernel.ok("%%mesh 0-1\nx").shown
+        both[1].join()
+        kernel.ok("%mesh attach", timeout_s=40)
+        assert "[0] 0\n[1] 1\n[2] 2\n[3] 3" in kernel.ok("%%mesh\nx").shown
+        left = joined(both[1])
+        both[1].cut()
+        kernel.until(lambda: "ranks 2-3" in kernel.run("%%mesh\nx").error, timeout_s=40)
+        both[1].join()
+        assert set(left) <= set(joined(both[1])), "they go on"
+        kernel.ok("%mesh heal", timeout_s=60)
+        eventually(lambda: not set(left) & set(joined(both[1])))
+        assert "[0] 0\n[1] 1" in kernel.ok("%%mesh 0-1\nx").shown
+        assert "[0-3] 1" in kernel.ok("%%mesh\n1").shown
+        kernel.ok("%mesh down")
+    eventually(lambda: not any(map(joined, both)))

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import stat
 
 import psutil
 import pytest
@@ -91,6 +92,8 @@ def test_a_kernel_is_killed_and_its_mesh_on_two_hosts_comes_back(tmp_path):
         running = first.start(COUNTS.format(str(told)))
         first.until(lambda: "line 5" in running.text())
         pids = everything_below(hosts_of(the_record()))
+        for path in kept_record.folder_for("").rglob("*"):
+            assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
         kill(first)
     assert all(map(support.is_running, pids))
     with KernelClient("monarch") as second:
@@ -200,6 +203,15 @@ def test_another_kernel_takes_it_away_and_strangers_do_not():
         refused = ask_to_let_go(addresses, hosts.head.keys, stolen, 5.0)
         assert refused == Refused("nothing is kept here under this key")
         assert "is driven by process" in second.run("%mesh attach").error
+        pid = first.manager.provisioner.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            refused = second.run("%mesh attach --fence").error
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert f"process {pid} drives these meshes, and does not answer: end it (kill {pid})" in (
+            refused
+        )
         second.ok("%mesh attach --fence")
         assert "[0] 0\n[1] 1\n[2] 2\n[3] 3" in second.ok("%%mesh\nx").shown
         lost = first.run("%%mesh\nx").error
