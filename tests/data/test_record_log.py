@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch_nb.data.record_log import FollowedLog, RecordLog, output_log, read_log
+from monarch_nb.data.record_log import FollowedLog, RecordLog, log_parts, output_log, read_log
 from tests.support import eventually
 
 
@@ -125,3 +125,15 @@ def test_a_record_that_is_half_there_is_followed_when_it_is_whole(tmp_path):
         file.write(whole[-2:])
     assert [record.payload for record in followed.read()] == [b"two"]
     followed.close()
+
+
+def test_its_parts_make_the_same_log_elsewhere(tmp_path):
+    log = RecordLog(tmp_path / "log", 8 << 20)
+    for number in range(100):
+        log.append(number, 1, 0.5, bytes([number]) * 60_000)
+    log.close()
+    parts = list(log_parts(tmp_path / "log"))
+    assert len(parts) > 3, "of a megabyte or so"
+    (tmp_path / "copy").write_bytes(b"".join(parts))
+    assert list(read_log(tmp_path / "copy")) == list(read_log(tmp_path / "log"))
+    assert not list(log_parts(tmp_path / "none"))
