@@ -258,6 +258,19 @@ def test_a_zygote_that_is_loading_ends_with_its_agent(tmp_path, monkeypatch):
 
 
 @pytest.mark.fault
+def test_a_death_is_told_while_the_zygote_loads_more(tmp_path, monkeypatch):
+    loading = tmp_path / "loading"
+    monkeypatch.setenv("MNB_TEST_LOADING", str(loading))
+    with host() as agent:
+        procs = agent.spawn(2)
+        agent.up(procs)
+        agent.send(AGENT, "load", libraries=["tests.host.endless"], soon=True)
+        eventually(loading.exists)
+        kill(agent.pids()[procs[0]])
+        assert agent.hear("exited", procs[0])["signal"] == signal.SIGKILL
+
+
+@pytest.mark.fault
 def test_a_zygote_that_loads_more_ends_with_its_agent(tmp_path, monkeypatch):
     loading = tmp_path / "loading"
     monkeypatch.setenv("MNB_TEST_LOADING", str(loading))

@@ -467,7 +467,7 @@ class Agent:
         self._answer(request.asker, Done())
 
     def _load(self, load: messages.LoadLibraries, _: Request) -> None:
-        self._running_zygote().load(load.libraries)
+        self._running_zygote().load(load.libraries, soon=load.soon)
 
     def _check_room(self, procs: list[int]) -> None:
         if self._states.ending:

@@ -57,9 +57,9 @@ class ZygoteClient:
     def fork(self, request: Record) -> None:
         self._post(request)
 
-    def load(self, libraries: list[str]) -> None:
-        """Have ranks that are forked from now on find these loaded."""
-        self._post({"load": libraries})
+    def load(self, libraries: list[str], *, soon: bool) -> None:
+        """Have ranks that are forked from now on find these loaded, as in `LoadLibraries`."""
+        self._post({"load": libraries, "soon": soon})
 
     def outlive_owner(self) -> None:
         """Have it end with its agent only, and its ranks too."""

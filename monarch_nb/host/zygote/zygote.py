@@ -59,6 +59,7 @@ class Zygote:
         self._libraries = set(inherited.preload)
         self._due: deque[str] = deque()  # libraries to be loaded before the next fork
         self._when_idle = deque(_later(inherited.preload))  # modules
+        self._hurries = False  # loads them though all cores are busy
         self._huge_pages = HugePages()
         self._asked: deque[Record] = deque()
         self._ranks: dict[int, int] = {}  # pid -> proc
@@ -96,7 +97,8 @@ class Zygote:
         # how long to wait until it is idle; before the first ranks nobody is in the middle of work
         if self._asked:
             return 0
-        if not self._can_prepare() or len(self._ranks) + _OWNERS >= self._cores:
+        has_core = self._hurries or len(self._ranks) + _OWNERS < self._cores
+        if not (self._can_prepare() and has_core):
             return None  # there is nothing to do, or no core to spare for it
         return 0 if self._is_idle else _IDLE_MS
 
@@ -108,12 +110,14 @@ class Zygote:
         if names := self._due or self._when_idle:
             self._load(names)
             self._huge_pages.begin_again()
+            self._hurries = self._hurries and bool(self._due or self._when_idle)
         else:
             self._huge_pages.make_one()
 
     def ask(self, request: Record) -> None:
         if "load" in request:
             self._want(request["load"])
+            self._hurries = self._hurries or request["soon"]
         elif "outlive" in request:
             self._outlive_owner()
         else:
@@ -138,12 +142,21 @@ class Zygote:
 
     def _load(self, names: deque[str]) -> None:
         try:
-            with _only_while_lives(self._agent):
+            with _only_while_lives(self._agent), self._reaping():
                 load_also(names.popleft())
         except AgentGoneError:
             self._over = True
             return
         self._inherited = dataclasses.replace(self._inherited, setters=threads.find_setters())
+
+    @contextlib.contextmanager
+    def _reaping(self) -> Iterator[None]:
+        # an import may take seconds, and who has died is to be told at once
+        before = signal.signal(signal.SIGCHLD, lambda *_: self._reap())
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGCHLD, before)
 
     def _serve(self) -> None:
         boot = self._asked.popleft()

@@ -41,9 +41,11 @@ class Spawn(Request[Done], verb="spawn"):
 
 
 class LoadLibraries(ControlMessage, verb="load"):
-    """Ranks that are spawned from now on, or have no process yet, shall find these loaded."""
+    """Ranks that are spawned from now on, or have no process yet, shall find these loaded. `soon`:
+    and what first uses of them import, though ranks are busy: one may be needed at once."""
 
     libraries: list[str]
+    soon: bool = False
 
 
 class Stop(Request[Done], verb="stop"):
