@@ -21,13 +21,21 @@ from monarch_nb.worker.groups.c10d import Backend, Group, Store
 from monarch_nb.worker.groups.meeting.deaths import Peer, PeerDeaths
 from monarch_nb.worker.groups.meeting.keys import Keys
 from monarch_nb.worker.groups.timeouts import GroupTimeouts
-from monarch_nb.worker.groups.waits import Abandoned, abort_groups, is_stuck_in_backward
+from monarch_nb.worker.groups.waits import (
+    Abandoned,
+    abort_groups,
+    backward_frame,
+    is_in,
+    is_stuck_in_backward,
+)
 from monarch_nb.worker.status.board_writer import BoardWriter, Waited
 
 if TYPE_CHECKING:
     from monarch_nb.process.process import Proc
 
 SETTLE_S: Final = 1.0
+LOOK_S: Final = 0.1
+"""How often it is looked whether an interrupted backward pass is stuck."""
 TO: Final = "to "
 FROM: Final = "from "
 ANYBODY: Final = "*"
@@ -146,12 +154,22 @@ class ProcessGroups:
         """What the main thread waits in where no signal is seen."""
         self._owner = owner
         self._places = [home]
+        self.is_alone = False
+        """Groups are made as if all were there: nobody is met."""
+        self.bereaved = 0
+        """How often groups were closed because a member had died."""
         # never let go of: what of theirs has not ended would be waited for
         self._kept: list[Group] = []
         self._kept_backends: list[Backend] = []
         self._kept_stores: list[Store] = []
 
     # where groups meet
+
+    def begin_alone(self) -> None:
+        self.is_alone = True
+
+    def end_alone(self) -> None:
+        self.is_alone = False
 
     @property
     def home(self) -> Place:
@@ -218,17 +236,31 @@ class ProcessGroups:
             self.end_wait(wait)
 
     def interrupted(self) -> bool:
-        """End what the main thread, just interrupted, waits for without seeing that.
+        """End what the main thread, just interrupted, waits for without seeing that; a backward
+        pass once it is stuck.
 
-        Returns whether there was something. Any other thread.
+        Returns whether there is something. Any other thread.
         """
         if c10d.loaded() is None or not self.timeouts.only_gloo:
             return False
-        stuck = self.blocked[-1] if self.blocked else ""
-        what = stuck or ("backward pass" if is_stuck_in_backward() else "")
-        if what:
-            self._break_all(what)
-        return bool(what)
+        if self.blocked:
+            self._break_all(self.blocked[-1])
+            return True
+        if (frame := backward_frame()) is None:
+            return False
+        ending = threading.Thread(
+            target=self._end_backward, args=(frame,), name="monarch-backward", daemon=True
+        )
+        ending.start()
+        return True
+
+    def _end_backward(self, frame: FrameType) -> None:
+        # others, interrupted too, may have left what it will come to wait for
+        while is_in(frame):
+            if is_stuck_in_backward():
+                self._break_all("backward pass")
+                return
+            time.sleep(LOOK_S)
 
     def end_in_cpp(self, what: str, why: str) -> None:
         """End a wait of the main thread in C++: `explained` says why. Any other thread."""
@@ -312,5 +344,6 @@ class ProcessGroups:
         # nobody is to wait in a group that has lost a member: gloo tells its neighbours only
         for group in list(c10d.world().pg_map):
             if not self.is_kept(group) and self.deaths.among(self.processes_of(group)):
+                self.bereaved += 1  # before what it waits for ends
                 self.keep([group])
                 abort_groups([group])

@@ -9,7 +9,6 @@ no use while it is not done.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import os
 import queue
@@ -17,9 +16,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Final, NamedTuple
 
-from monarch_nb.worker.groups.c10d import Group, Work, backends_of, is_gloo, load
+from monarch_nb.worker.groups.c10d import Backend, Group, Work, backends_of, is_gloo, load
 from monarch_nb.worker.groups.flight_recorder import LAST, recorded
 
 SLICE_S: Final = 0.05
@@ -269,22 +269,48 @@ def abort_groups(groups: Iterable[Group]) -> None:
     millisecond, ends a wait in C++ that no signal reaches. Done only after an interrupt, and when a
     group is left for good.
     """
-    torch = load("torch")
     for group in groups:
         for backend in filter(is_gloo, backends_of(group)):
-            if backend.size() > 1:
-                peer = (backend.rank() + 1) % backend.size()
-                with contextlib.suppress(Exception):  # as it should; or it is broken already
-                    work = backend.recv([torch.empty(1)], peer, ABORT_TAG)
-                    getattr(type(work).wait, "__wrapped__", type(work).wait)(work, ABORT_AFTER)
+            others = (backend.rank() + 1 + each for each in range(backend.size() - 1))
+            peers = (each % backend.size() for each in others)
+            next((peer for peer in peers if _breaks(backend, peer)), None)
 
 
-def is_stuck_in_backward() -> bool:
-    """Return whether the main thread is in a backward pass that waits for a collective of gloo."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    if frame is None or not frame.f_code.co_filename.endswith(_ENGINE):
+def _breaks(backend: Backend, peer: int) -> bool:
+    # whether waiting for this peer has closed all connections; that to it may be closed already,
+    # and then nothing is closed by it
+    try:
+        work = backend.recv([load("torch").empty(1)], peer, ABORT_TAG)
+        getattr(type(work).wait, "__wrapped__", type(work).wait)(work, ABORT_AFTER)
+    except Exception as error:  # noqa: BLE001  PyTorch raises several
+        return any(word in str(error).lower() for word in ("timed out", "timeout"))
+    return False
+
+
+def backward_frame() -> FrameType | None:
+    """Return where the main thread is in a backward pass; None: it is elsewhere."""
+    frame = _main_frame()
+    return frame if frame is not None and frame.f_code.co_filename.endswith(_ENGINE) else None
+
+
+def is_in(frame: FrameType) -> bool:
+    """Tell whether the main thread has not come back from there."""
+    found = _main_frame()
+    while found is not None and found is not frame:
+        found = found.f_back
+    return found is not None
+
+
+def _main_frame() -> FrameType | None:
+    return sys._current_frames().get(threading.main_thread().ident or 0)
+
+
+def is_stuck_in_backward(for_s: float = STUCK_S) -> bool:
+    """Return whether the main thread is in a backward pass that has waited so long for a collective
+    of gloo."""
+    if backward_frame() is None:
         return False
-    before_ns = time.time_ns() - int(STUCK_S * 1e9)
+    before_ns = time.time_ns() - int(for_s * 1e9)
     return any(
         not each["retired"] and each["time_created_ns"] < before_ns
         for each in recorded()[-LAST:]

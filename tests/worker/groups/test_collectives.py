@@ -132,6 +132,19 @@ def test_a_rank_that_has_died_is_named(mesh):
     assert "all_reduce: rank 1 has died" in run.outcomes[0].error.evalue
 
 
+@pytest.mark.fault
+def test_a_wait_for_one_that_lives_ends_when_others_of_the_group_have_died(mesh):
+    """Also where the neighbours, by which a group is closed, are the dead ones."""
+    made = up(mesh, 4)
+    assert set(made.cell("dist.barrier()").values()) == {"ok"}
+    run = made.start("dist.recv(ones, 3)", gpus=1)
+    waits(made, 1, "recv")
+    for rank in (0, 2):
+        made.start("import os; os._exit(0)", gpus=rank)
+    assert run.wait(WITHIN_S)
+    assert run.outcomes[1].error is not None
+
+
 SECOND = ", timeout=datetime.timedelta(seconds=1)"
 
 
