@@ -1,4 +1,6 @@
-"""What is measured of meshes that outlive their kernel, and what is aimed for."""
+"""What is measured of meshes that outlive their kernel, and of training that outlives a rank; and
+what is aimed for.
+"""
 
 from benchmarks.targets import MACHINE_WHY, Measure, Row, Unit, at_most
 
@@ -38,6 +40,36 @@ LASTING: tuple[Measure, ...] = (
                 Unit.COUNT,
                 at_most("kept_lines", "doubled", 0, "0"),
             ),
+        ),
+        deadline_s=300,
+        quick=False,
+    ),
+    Measure(
+        "elastic_kill",
+        (
+            Row(
+                "time",
+                "SIGKILL of a rank in a DDP step until all 4 have taken it, 100 M parameters",
+                Unit.SECONDS,
+                at_most("elastic_kill", "time", 2.5, "<= 2.5 s", MACHINE_WHY),
+            ),
+            Row("step", "a step of that training", Unit.SECONDS),
+        ),
+        deadline_s=300,
+        quick=False,
+    ),
+    Measure(
+        "elastic_cost",
+        (
+            Row(
+                "ratio",
+                "steps of that training in an elastic loop, times those in a plain one",
+                Unit.TIMES,
+                at_most("elastic_cost", "ratio", 1.03, "<= 1.03 x", MACHINE_WHY),
+            ),
+            Row("step", "such a step, in a plain loop", Unit.SECONDS),
+            Row("small", "the same, of a model of 0.5 M parameters", Unit.TIMES),
+            Row("small_step", "such a step, in a plain loop", Unit.SECONDS),
         ),
         deadline_s=300,
         quick=False,

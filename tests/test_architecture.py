@@ -83,6 +83,11 @@ BOXES = {
         {"IPython": EAGER},
         only_in={"IPython": "shell completion"},
     ),
+    "elastic": Box(
+        "services meshes actors process core data",
+        {"torch": EAGER, "numpy": EAGER},
+        only_in={"numpy": "moving"},
+    ),
     "tensor": Box("services meshes actors process core data", {"torch": EAGER}),
     "control": Box(
         "services meshes actors process host data net core",

@@ -41,6 +41,7 @@ _STATUS = (
     "beside",
     "peak",
     "kept_",
+    "elastic_",
     "gpu",
     "remote_",
     "tensor_step",

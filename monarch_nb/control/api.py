@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.client import Client
     from monarch_nb.control.debug.sessions import Key
     from monarch_nb.control.doctor import Finding
+    from monarch_nb.control.elastic.loops import Mended
     from monarch_nb.control.engines import Wanted
     from monarch_nb.control.hangs.collectives import Regrouped, Seen, Xray
     from monarch_nb.control.hosts.listing import ListedHost
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
 __all__ = [  # types too, for annotations of the notebook
     "HOST_MESH", "RANK_MESHES", "ActorMesh", "CellOutcome", "CellRun", "Client", "CommEvent",
     "Control", "Found", "JobStatus", "JobTrait", "KeptMesh", "KeptRecord", "LeftCell",
-    "LeftFailure", "LeftPart", "ListedHost", "Logbook", "MeshFailure", "MeshStatus", "OutputEvent",
+    "LeftFailure", "LeftPart", "ListedHost", "Logbook", "Mended", "MeshFailure", "MeshStatus",
+    "OutputEvent",
     "ProcMesh", "RankStatus", "Regrouped", "Script", "Seen", "Stack", "Wait", "Wanted", "Xray",
 ]  # fmt: skip
 

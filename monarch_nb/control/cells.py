@@ -60,7 +60,7 @@ class CellRun(Waiter):
         self.outcomes: dict[int, messages.CellOutcome] = {}
         self._client = owner
         self._proc: Proc = owner.proc
-        self._what = "cell"
+        self._cell = messages.RunCell()
         self._fail_fast = fail_fast
         self._rank_of = dict(zip(mesh._processes(), mesh.ranks, strict=True))
         if ranks is not None:
@@ -123,13 +123,19 @@ class CellRun(Waiter):
         return self
 
     @property
+    def cell(self) -> messages.RunCell:
+        """What its ranks run."""
+        return self._cell
+
+    @property
     def state(self) -> Any:
         """The mesh's state, for supervision: a failure that a cell reports is known."""
         return self.mesh._state
 
     def send(self, cell: messages.RunCell) -> None:
         """Send the cell to every rank."""
-        self._what = cell.what
+        self._cell = cell
+        self._client.elastic.cell_begins(self)
         payload = Payload(codec.encode(cell))
         for process in self._rank_of:
             self._client.output.cell_of[process] = self.tag
@@ -153,7 +159,7 @@ class CellRun(Waiter):
         """Have one be answered here that an earlier controller has sent. It ends no sooner than
         `recalled`: what it has printed comes before its end."""
         self._early = []
-        self._what = cell.what
+        self._cell = messages.RunCell(cell.code, cell.filename, cell.first_line, what=cell.what)
         for process in self._rank_of:
             self._client.output.cell_of[process] = self.tag
         self._proc.control_all(
@@ -175,7 +181,7 @@ class CellRun(Waiter):
             return
         if outcome.error is not None and outcome.number is not None:
             failures = self._client.failures
-            failures.cell_failed(message.source, outcome.number, outcome.error, self._what)
+            failures.cell_failed(message.source, outcome.number, outcome.error, self._cell.what)
         if outcome.raw:  # what C code and children wrote comes by the agent: it is awaited
             self._proc.ask(
                 self._agent_of[message.source],
@@ -194,8 +200,26 @@ class CellRun(Waiter):
         return rank is not None and rank not in self.outcomes
 
     def lost(self, ended: Exit) -> None:
-        rank = self._rank_of[ended.process]
+        if not self._client.elastic.holds(ended.process):
+            self.lose(self._rank_of[ended.process], ended)
+
+    def lose(self, rank: int, ended: Exit) -> None:
+        """Have a rank end the cell by its death."""
         self._end(rank, messages.CellOutcome("lost", record_of_death(ended)))
+
+    def replace(self, rank: int, process: int) -> None:
+        """Be run by another process at the place of a rank that was lost."""
+        self._rank_of = {each: of for each, of in self._rank_of.items() if of != rank}
+        self._rank_of[process] = rank
+        self._agent_of[process] = self.state.agents[rank]
+        self._client.output.cell_of[process] = self.tag
+
+    def send_again(self, rank: int, cells: Sequence[messages.RunCell]) -> None:
+        """Have the process of a rank run these, the last one in place of this cell."""
+        process = self.state.processes[rank]
+        for each in cells:
+            port = self._port if each is cells[-1] else self._proc.new_port()
+            self._proc.control(process, each, reply=port, rank=rank, tag=self.tag)
 
     def abandon(self, ended: Exit) -> None:
         for process in self._rank_of:
@@ -219,11 +243,20 @@ class CellRun(Waiter):
         if outcome.status in _FAILED and self._fail_fast:
             self._proc.call_failed(self.state, self._port, [rank])
         self.outcomes[rank] = outcome
+        self._client.elastic.ended_on(self, rank, outcome)
         if len(self.outcomes) == len(self._rank_of):
             self._proc.waiting.pop(self._port, None)
+            self._client.elastic.cell_ended(self)
+            self._remember()
             if self._client.keeper.keeps(self.state):
                 self._proc.control_all(self._rank_of, CellsTaken([self._port]))
             self._done.set()
+
+    def _remember(self) -> None:
+        # what a new process may have to run
+        if self._cell.script is None:
+            well = [rank for rank, each in self.outcomes.items() if each.status == "ok"]
+            self._client.elastic.history.add(self.state.number, self._cell, well)
 
     def __repr__(self) -> str:
         running = f"ranks {list(self.pending)} running"

@@ -26,6 +26,7 @@ from monarch_nb.control import started
 from monarch_nb.control.debug.dap import DapService
 from monarch_nb.control.debug.server import DebugServer
 from monarch_nb.control.debug.sessions import DebugService, PauseService, PostMortem
+from monarch_nb.control.elastic.loops import ElasticLoops, Mended
 from monarch_nb.control.faults import FaultService, exit_when_told
 from monarch_nb.control.hangs.agreement import Agreements
 from monarch_nb.control.hosts.agents import AgentProcess, FoundAgent
@@ -53,6 +54,7 @@ from monarch_nb.errors import LaunchError
 from monarch_nb.host import rundir
 from monarch_nb.host.rundir import RunDir, new_run_dir
 from monarch_nb.meshes.bootstrap import Environment, changes
+from monarch_nb.meshes.healing.healing import Healing
 from monarch_nb.meshes.states import ProcsState, procs_of
 from monarch_nb.net import wire
 from monarch_nb.net.known_hosts import Trust
@@ -120,6 +122,7 @@ class Client(Runtime):
         self.supervision.on_exit.append(self._watchers.exited)
         self.agreements = Agreements(self.proc, self.supervision)
         self.at_close.append(self.agreements.close)
+        self.elastic = ElasticLoops(self.proc, self.supervision, self.parts[Healing])
         self.proc.on_call_failed.append(self.agreements.call_failed)
         self.proc.on_calls_cancelled.append(self.agreements.calls_cancelled)
         self.hosting.booted()
@@ -152,6 +155,7 @@ class Client(Runtime):
             serve(debug.DebugEvent, self._on_debug_event),
             serve(debug.DapEvent, self._on_dap_event),
             serve(keeping.TakenOver, self._on_taken_over),
+            *self.elastic.handlers(),
         ]
         super().start([*own, *handlers], after_interrupt)
 
@@ -254,8 +258,13 @@ class Client(Runtime):
 
     def on_failure(self, callback: Callable[[MeshFailure], None]) -> None:
         """Call `callback(failure)` for failures that nobody waits for, instead of ending the
-        program."""
-        self.faults.listen(callback)
+        program. The death of a rank that an elastic loop brings back is none."""
+
+        def told(failure: MeshFailure) -> None:
+            if failure.ended is None or not self.elastic.holds(failure.ended.process):
+                callback(failure)
+
+        self.faults.listen(told)
 
     def on_heal(self, callback: Callable[[str, Sequence[int]], None]) -> None:
         """Call `callback(mesh, ranks)` when ranks that were lost are there again, before they run
@@ -270,6 +279,10 @@ class Client(Runtime):
         """Call `callback(mesh, line)` when ranks of a mesh that were out of step have new process
         groups, in the thread that uses the mesh next. Else the line is logged."""
         self.agreements.on_made.append(callback)
+
+    def on_mended(self, callback: Callable[[Mended], None]) -> None:
+        """Call back when a rank was brought back in an elastic loop. Any thread."""
+        self.elastic.on_mended.append(callback)
 
     def snapshot(self) -> Snapshot:
         """Return the state of every mesh, as one immutable value."""

@@ -28,6 +28,7 @@ from monarch_nb.process.instance import Instance, here
 from monarch_nb.process.process import Proc, Serve, serve
 from monarch_nb.process.supervision.moved_ranks import MovedRanks
 from monarch_nb.process.supervision.supervision import MeshFailure, Supervision
+from monarch_nb.services.elastic import Elastic
 from monarch_nb.services.stores import Stores
 from monarch_nb.services.transfer.buffers import Buffers
 from monarch_nb.services.transfer.mail import Mail
@@ -119,6 +120,7 @@ class Runtime(Hosts):
         name: str = "root",
         hooks: RankHooks | None = None,
         membership: Membership | None = None,
+        elastic: Elastic | None = None,
         on_root_failure: Callable[[MeshFailure, bool], None] | None = None,
     ) -> None:
         proc = Proc(
@@ -154,6 +156,7 @@ class Runtime(Hosts):
             self.hosting, self.buffers, self.membership, supervision, self.spawner, moved,
             Healing(proc, supervision, moved, self), Returns(proc, drivers),
             Exchange(self.buffers.copiers), Mail(proc), Stores(proc, supervision),
+            elastic or Elastic(),
         )} | {Hosts: self}  # fmt: skip
 
     def root_tag(self) -> int:

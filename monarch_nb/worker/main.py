@@ -46,6 +46,7 @@ from monarch_nb.meshes.process_groups import Membership, RankIdentity
 from monarch_nb.process import current, interrupts, remote_errors
 from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Serve, serve
+from monarch_nb.services.elastic import Elastic
 from monarch_nb.services.metrics import recorder
 from monarch_nb.services.runtime import Runtime
 from monarch_nb.services.spmd import TorchrunPlace
@@ -61,6 +62,7 @@ from monarch_nb.worker.controller import Controller
 from monarch_nb.worker.debug.channel import DebugChannel
 from monarch_nb.worker.debug.dap import Dap
 from monarch_nb.worker.debug.debugger import Debugger
+from monarch_nb.worker.elastic import ElasticRank
 from monarch_nb.worker.groups import flight_recorder
 from monarch_nb.worker.groups.agreement import Agreement
 from monarch_nb.worker.groups.collectives import CollectiveWaits
@@ -68,6 +70,7 @@ from monarch_nb.worker.groups.making import AxisGroups, DefaultGroup
 from monarch_nb.worker.groups.meeting import rendezvous
 from monarch_nb.worker.groups.process_groups import Place, ProcessGroups
 from monarch_nb.worker.groups.regroup import Regrouping
+from monarch_nb.worker.groups.replaying import Replaying
 from monarch_nb.worker.imports import when_imported
 from monarch_nb.worker.output import progress
 from monarch_nb.worker.output.comms import Comms
@@ -115,7 +118,8 @@ class Rank:
         self.runtime.supervision.on_exit.append(self.groups.deaths.on_exit)
         self.hosting = self.runtime.hosting
         self.pauses = Pauses(self.proc, self.board)
-        unseen = UnseenCells()
+        unseen, again = UnseenCells(), Replaying(self.groups, self._flush_output)
+        self.elastic = ElasticRank(self.proc, self.groups, self._axis_groups, again)
         self.controller = self._new_controller(unseen)
         self.metrics = MetricsPump(
             recorder,
@@ -130,6 +134,7 @@ class Rank:
             unseen,
             Descriptors(boot["board"]),
             self.groups,
+            again,
             self.metrics.drain,
         )
         prompts: dict[int, DebugChannel] = {}
@@ -158,6 +163,7 @@ class Rank:
                 flush_output=self._flush_output,
             ),
             membership=Membership(self._identity(), self._group_of),
+            elastic=Elastic(lambda: self.elastic.new_loop()),  # noqa: PLW0108  it is made later
         )
 
     def _new_controller(self, unseen: UnseenCells) -> Controller:
@@ -415,6 +421,8 @@ class Rank:
         content: dict[str, object] | None = None,
         blocks: list[tuple[int, int]] | None = None,
     ) -> None:
+        if self.groups.is_alone:
+            return
         output = cells.Output(self.boot["mesh"], self.boot["rank"], stream, text, content, blocks)
         payload = self.proc.encode_bytes(encode_output(output))
         self.controller.send_output(OUTPUT_PORT, payload, tag)
@@ -422,6 +430,11 @@ class Rank:
     # requests of the owner
 
     def _on_regroup(self, place: actors.Regroup, message: Message) -> None:
+        if place.keeps_groups:
+            self.groups.move(place.store, place.rank, place.world_size)
+            self.proc.answer(message, Done())
+            return
+
         def regroup() -> None:
             try:
                 self._regroup(place)

@@ -169,6 +169,9 @@ class FakeClient:
     def on_groups_made(self, callback: Callable[..., None]) -> None:
         """There are no process groups."""
 
+    def on_mended(self, callback: Callable[..., None]) -> None:
+        """There are no loops."""
+
     def interrupt(self, tag: int | None) -> None:
         self.interrupted.append(tag)
         for run_tag, run in self.control.runs:

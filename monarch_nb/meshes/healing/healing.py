@@ -46,7 +46,7 @@ class Healing:
         supervision.on_pulse.append(self._something_changed.set)
         supervision.on_exit.append(lambda _: self._something_changed.set())
 
-    def procs(self, state: ProcsState, *, shrink: bool) -> ProcsState:
+    def procs(self, state: ProcsState, *, shrink: bool, keeps_groups: bool = False) -> ProcsState:
         if not state.owned:
             raise RuntimeError("only the process that spawned a mesh can heal it")
         state.check_not_stopped()
@@ -57,7 +57,7 @@ class Healing:
                 f"{state.name!r} has been shrunk, it cannot grow again; use heal(shrink=True)"
             )
         with self._one_at_a_time:
-            self._respawn_lost(state)
+            self._respawn_lost(state, keeps_groups=keeps_groups)
             alive = [each for each in list(state.actors) if each.respawn and each.ended is None]
             missing = [self._missing(actors, state) for actors in alive]
             self._moved.announce([state, *alive])
@@ -68,7 +68,7 @@ class Healing:
                 each.get()
         return state
 
-    def _respawn_lost(self, state: ProcsState) -> None:
+    def _respawn_lost(self, state: ProcsState, *, keeps_groups: bool) -> None:
         # New processes in the places of the dead. May be tried again when one of them dies too.
         assert state.respawn is not None
         state.note_moves([])
@@ -90,7 +90,8 @@ class Healing:
         state.respawn(lost).get()
         for listener in self._supervision.on_heal:
             listener(state, lost)
-        self._regroup(state, [rank for rank in range(len(state.processes)) if rank not in lost])
+        living = [rank for rank in range(len(state.processes)) if rank not in lost]
+        self._regroup(state, living, keeps_groups=keeps_groups)
 
     def _copy_workspaces(self, moves: Mapping[int, int]) -> None:
         # what the hosts had from which ranks go, where they come to has as well
@@ -175,7 +176,14 @@ class Healing:
         self.procs(state.procs, shrink=False)
         return state
 
-    def _regroup(self, state: ProcsState, ranks: list[int], *, spans_hosts: bool = False) -> None:
+    def _regroup(
+        self,
+        state: ProcsState,
+        ranks: list[int],
+        *,
+        spans_hosts: bool = False,
+        keeps_groups: bool = False,
+    ) -> None:
         # Tell processes who they are now, and where their process groups meet from now on. Waits
         # until they know, as the next call may reach an actor on another thread before; not for
         # long where user code keeps the main thread, which learns when that ends.
@@ -183,7 +191,7 @@ class Healing:
         store, size = state.store(), len(state.processes)
         requests = {
             state.processes[rank]: Regroup(
-                store, rank, size, extent.labels, extent.sizes, spans_hosts
+                store, rank, size, extent.labels, extent.sizes, spans_hosts, keeps_groups
             )
             for rank in ranks
         }

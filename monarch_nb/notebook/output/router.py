@@ -19,7 +19,7 @@ from monarch_nb.notebook.output.flusher import Flusher
 from monarch_nb.notebook.output.sinks import Sink
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import Client, MeshFailure, OutputEvent
+    from monarch_nb.control.api import Client, Mended, MeshFailure, OutputEvent
 
 
 class OutputRouter:
@@ -47,6 +47,7 @@ class OutputRouter:
         client.on_failure(self.notice)
         client.on_pulse(self._cells.look_again)
         client.on_groups_made(self._made_again)
+        client.on_mended(self._mended)
         client.comms.listen(self._comms)
 
     def route(self, event: OutputEvent) -> None:
@@ -67,6 +68,11 @@ class OutputRouter:
     def _made_again(self, mesh: str, what: str) -> None:
         # its ranks have new process groups
         self._tell(f"{mesh}: {what}\n")
+
+    def _mended(self, mended: Mended) -> None:
+        # a loop goes on: said where it stands
+        if (cell := self._cells.of(mended.tag)) is not None:
+            self.say(cell, mended.text)
 
     def _tell(self, text: str) -> None:
         if (cell := self._cells.running) is None:

@@ -150,7 +150,12 @@ def send_tensor(tensor: Any, to: Any, *, tag: int = 0, timeout: float = 60) -> F
         >>> send_tensor(activations, stages.slice(gpus=1)).get()       # doctest: +SKIP
         >>> x = recv_tensor(stages.slice(gpus=0)).get()  # in the other # doctest: +SKIP
     """
-    proc, process = current.proc(), _process_of(to)
+    return send_to(_process_of(to), tensor, tag, timeout)
+
+
+def send_to(process: int, tensor: Any, tag: int, timeout: float) -> Future[None]:
+    """The same, to a process by its id."""
+    proc = current.proc()
     whole = tensor.detach().contiguous()
     buffer = RDMABuffer(whole.view(-1)) if whole.numel() else None
     offer = buffer, whole.dtype, tuple(whole.shape), str(whole.device)
@@ -194,7 +199,12 @@ def recv_tensor(source: Any, *, out: Any = None, tag: int = 0, timeout: float = 
             fit.
         RankExited, TimeoutError: by the future.
     """
-    key = _process_of(source), tag
+    return receive_from(_process_of(source), out, tag, timeout)
+
+
+def receive_from(process: int, out: Any, tag: int, timeout: float) -> Future[Any]:
+    """The same, from a process by its id."""
+    key = process, tag
     receive = _Receive(current.proc(), current.part(Exchange), key, out, timeout)
     receive.start()
     return receive.future

@@ -13,6 +13,8 @@ import re
 from types import CodeType
 from typing import Any, Final, TypeVar
 
+from monarch_nb.worker.cells.loops import has_elastic_loops, with_elastic_loops
+
 MAX_COMPILED: Final = 64  # cells whose code is kept
 MAX_SOURCES: Final = 2_000  # cells whose text is kept for tracebacks and `inspect`
 
@@ -79,6 +81,8 @@ def keep(kept: dict[_K, _V], key: _K, value: _V, limit: int) -> list[_K]:
 def _compile(shell: Any, text: str, filename: str, offset: int) -> CellCode:
     compiler = shell.compile  # it carries `from __future__ import ...` to the cells that follow
     tree = shell.transform_ast(compiler.ast_parse("\n" * offset + text, filename))
+    if has_elastic_loops(text):
+        tree = with_elastic_loops(tree)
     with compiler.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0):
         codes = tuple(
             compiler(part, filename, "single" if isinstance(part, ast.Interactive) else "exec")

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Final
 from monarch_nb.actors.post_mortem import CELLS
 from monarch_nb.actors.sync_driver import Task
 from monarch_nb.core.wire.frames import CONTROL, OUTPUT_PORT
-from monarch_nb.core.wire.messages.cells import CellOutcome, InterruptCell, Output, RunCell
+from monarch_nb.core.wire.messages.cells import (
+    PAST,
+    CellOutcome,
+    InterruptCell,
+    Output,
+    RunCell,
+)
 from monarch_nb.core.wire.messages.codec import Refused, encode_answer, encode_output
 from monarch_nb.core.wire.messages.keeping import CellsTaken, ResumeCell
 from monarch_nb.process.current import end_fork
@@ -31,6 +37,7 @@ from monarch_nb.worker.cells.compiler import keep
 from monarch_nb.worker.cells.shell import CellShell, Publish, forget_last_error
 from monarch_nb.worker.cells.unseen import UnseenCells
 from monarch_nb.worker.groups.process_groups import ProcessGroups
+from monarch_nb.worker.groups.replaying import Replaying
 from monarch_nb.worker.output.descriptors import Descriptors
 from monarch_nb.worker.scripts.run import ScriptRun
 
@@ -58,6 +65,7 @@ class CellQueue:
         unseen: UnseenCells,
         descriptors: Descriptors,
         groups: ProcessGroups,
+        again: Replaying,
         before_answer: Callable[[], None] = lambda: None,
     ) -> None:
         self.runtime = runtime
@@ -78,6 +86,7 @@ class CellQueue:
         self._controller = controller
         self._descriptors = descriptors
         self._groups = groups
+        self._again = again
         self._turns: deque[tuple[Turn, Message]] = deque()
         self._next: Work = (Task(self._take_turn), None)
         self._wake: Work = (Task(lambda: None), None)
@@ -157,12 +166,15 @@ class CellQueue:
 
     def run(self, cell: RunCell, message: Message) -> None:
         self.enter(cell.what, message.tag)
+        if cell.again:
+            self._again.begin(is_of_the_past=cell.again == PAST)
         data: list[dict[str, object]] = []
         waiting.begin(self._pump)
         outcome = self._outcome(cell, message, lambda shown: self._publish(shown, message, data))
         if self.proc.links.forked:
             end_fork(None if outcome.error is None else sys.last_value)
         waiting.end()
+        self._again.end()
         if outcome.error is None and self.runtime.hosting.failed.kept:
             self._forget_failed()
         self.leave(failed=outcome.status == "error")
@@ -229,6 +241,8 @@ class CellQueue:
 
     def _display(self, tag: int, shown: dict[str, object]) -> None:
         self.flush()
+        if self._groups.is_alone:
+            return
         output = Output(0, self.runtime.root.rank.rank, "display", content=shown)
         payload = self.proc.encode_bytes(encode_output(output))
         self._controller.send_output(OUTPUT_PORT, payload, tag)

@@ -8,7 +8,6 @@ variables; what connects it is new. What had been begun on the old connections n
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
@@ -17,17 +16,15 @@ from monarch_nb.core.hangs.collectives import Entry, pending
 from monarch_nb.core.wire.messages import groups as messages
 from monarch_nb.core.wire.messages.groups import Awaited, GroupCounts, GroupWait
 from monarch_nb.worker.groups import c10d, flight_recorder
-from monarch_nb.worker.groups.c10d import Backend, Group, Store
-from monarch_nb.worker.groups.meeting import rendezvous
+from monarch_nb.worker.groups.c10d import Group
+from monarch_nb.worker.groups.connecting import connect_again
 from monarch_nb.worker.groups.process_groups import ProcessGroups, ToOne, Wait
-from monarch_nb.worker.groups.timeouts import SLACK
 from monarch_nb.worker.groups.waits import abort_groups, is_stuck_in_backward
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
     from monarch_nb.worker.cells.queue import CellQueue
 
-MEET: Final = dt.timedelta(seconds=20)
 IN_CPP: Final = 0
 """The number of a wait of the main thread of which Python knows nothing."""
 Turn = tuple[int, int]
@@ -142,34 +139,6 @@ class Agreement:
         if wait.what in self._groups.blocked and (group := self._group_of(wait)) is not None:
             self._groups.abandoned.broke(wait.what, [group.group_name])
             abort_groups([group])
-
-
-def connect_again(groups: ProcessGroups, group: Group) -> None:
-    """Give a group new connections, when all of its members are there. Raises what PyTorch does,
-    and `TimeoutError` naming the ranks that did not come."""
-    name, ranks = group.group_name, c10d.ranks_of(group)
-    what = f"the new connections of process group {name!r}"
-    store = rendezvous.meet(groups, f"{name} again", ranks, MEET, what)
-    old = {id(each): each for each in c10d.backends_of(group)}
-    new = {
-        key: _made(groups, group, backend, c10d.prefixed(store, f"{index}"))
-        for index, (key, backend) in enumerate(old.items())
-    }
-    kinds = {key: groups.new_kind(name) for key in new}
-    for device in list(group._device_types):
-        key = id(group._get_backend(device))
-        group._register_backend(device, c10d.backend_kind(kinds[key]), new[key])
-    group._set_group_name(name)
-    group._set_group_desc(group.group_desc)
-    groups.renewed(group, old.values())
-
-
-def _made(groups: ProcessGroups, group: Group, old: Backend, store: Store) -> Backend:
-    if c10d.is_gloo(old):
-        timeout = groups.timeouts.timeout(group.group_name)
-        return c10d.gloo(group, store, (timeout or MEET) + SLACK)
-    old.abort()
-    return c10d.like(old, store)
 
 
 def _named(names: list[str]) -> list[Group]:

@@ -18,6 +18,8 @@ TABLES: Final = (
     "pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "tags_to_pg", "pg_to_tag",
     "pg_coalesce_state",
 )  # fmt: skip
+DEFAULT_NAME: Final = "0"
+"""So PyTorch names the default group."""
 _GLOO: Final = "ProcessGroupGloo"
 
 
@@ -181,6 +183,17 @@ def prefixed(store: Store, name: str) -> Store:
     return made
 
 
+def own_store() -> Store:
+    """Return one that nobody else has."""
+    made: Store = load("torch.distributed").HashStore()
+    return made
+
+
+def barrier(group: Group) -> None:
+    """Wait until all members have come to this. Raises what PyTorch does."""
+    load("torch.distributed").barrier(group=group)
+
+
 def backend_kind(number: int) -> object:
     """Return a kind of backends of this number; PyTorch has names for the first few."""
     kind: object = load("torch._C._distributed_c10d").ProcessGroup.BackendType(number)
@@ -194,6 +207,28 @@ def gloo(group: Group, store: Store, timeout: dt.timedelta) -> Backend:
     made.options.global_ranks_in_group = ranks_of(group)
     made.options.group_name = group.group_name
     return made
+
+
+def nccl(group: Group, store: Store, timeout: dt.timedelta) -> Backend:
+    """Connect the members of a group by NCCL, at the first collective."""
+    cls = load("torch._C._distributed_c10d").ProcessGroupNCCL
+    options = cls.Options()
+    options._timeout = timeout
+    options.global_ranks_in_group, options.group_name = ranks_of(group), group.group_name
+    made: Backend = cls(store, group.rank(), group.size(), options)
+    return made
+
+
+def device(kind: str) -> Device:
+    found: Device = load("torch").device(kind)
+    return found
+
+
+def call_by(group: Group, kind: str, config: str) -> None:
+    """Have PyTorch's tables say what a group uses."""
+    tables = load(HOME)._world
+    tables.pg_map[group] = kind, tables.pg_map[group][1]
+    tables.pg_backend_config[group] = config
 
 
 def like(old: Backend, store: Store) -> Backend:

@@ -46,7 +46,8 @@ class CollectiveWaits:
         def registered(name: str, group: Group) -> None:
             self._replace_waits()
             self._tell_first()
-            groups.timeouts.add(name, group)
+            if not groups.is_alone:
+                groups.timeouts.add(name, group)
             if c10d.world().default_pg is None and len(c10d.world().pg_map) <= 1:
                 groups.abandoned.forget()  # the first of new ones
             register(name, group)

@@ -178,8 +178,16 @@ class AxisGroups:
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
 
-    def of(self, ranks: Sequence[int], owner: str = "", timeout: float | None = None) -> Group:
+    def of(
+        self,
+        ranks: Sequence[int],
+        owner: str = "",
+        timeout: float | None = None,
+        chosen: str | None = None,
+    ) -> Group:
         """Return the `ProcessGroup` of exactly these ranks; wait for them the first time.
+
+        `chosen` is the backend; None: as for any group that nobody has chosen one for.
 
         `timeout` in seconds is for that and for each of its collectives from now on; None: as it
         is, 60 at first. Each `owner` has its own: collectives of two must not mix, in whatever
@@ -195,15 +203,15 @@ class AxisGroups:
             making = self._making.setdefault(name, threading.Lock())
         with making:  # two groups at once must not wait for each other: a lock for each
             limit = TIMEOUT if timeout is None else dt.timedelta(seconds=timeout)
-            found = _known(name) or self._make(name, members, limit)
+            chosen = chosen or backend(shares_gpus=self._groups.shares_gpus)
+            found = _known(name) or self._make(name, members, limit, chosen)
             if timeout is not None:
                 self._groups.timeouts.set_timeout(name, found, limit)
             return found
 
-    def _make(self, name: str, members: list[int], timeout: dt.timedelta) -> Group:
+    def _make(self, name: str, members: list[int], timeout: dt.timedelta, chosen: str) -> Group:
         home, world = c10d.load(c10d.HOME), self._groups.world
         store = rendezvous.meet(self._groups, name, members, timeout, f"the group of {name}")
-        chosen = backend(shares_gpus=self._groups.shares_gpus)
         made: tuple[Group, object] = home._new_process_group_helper(
             len(members), members.index(world.rank), members, home.Backend(chosen), store,
             name, timeout=timeout, group_desc=name,

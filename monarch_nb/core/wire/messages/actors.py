@@ -85,7 +85,8 @@ class Healed(ControlMessage, verb="healed"):
 
 
 class Regroup(Request[Done], verb="regroup"):
-    """Who a rank is after a heal or with other hosts, and where process groups meet."""
+    """Who a rank is after a heal or with other hosts, and where process groups meet. With
+    `keeps_groups` those that there are will be connected again: only the place changes."""
 
     store: str
     rank: int
@@ -93,6 +94,7 @@ class Regroup(Request[Done], verb="regroup"):
     labels: list[str]
     sizes: list[int]
     spans_hosts: bool = False  # it does now: process groups need a network
+    keeps_groups: bool = False
 
 
 class Reloaded(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request, row
@@ -43,10 +43,16 @@ class CellOutcome(NamedTuple):
     raw: bool = False
 
 
+PAST: Final = "past"
+LOOP: Final = "loop"
+
+
 class RunCell(Request[CellOutcome], verb="cell"):
     """Run a cell, or a script in its place. `what` is what views call it.
 
-    With `keep` its last value is kept under the sender and the port of the answer.
+    With `keep` its last value is kept under the sender and the port of the answer. `again`: a
+    new process runs it alone, as others have before, for what it defines (`PAST`) or up to the loop
+    that they are in (`LOOP`); nothing is shown, nobody is met.
     """
 
     code: str = ""
@@ -55,6 +61,7 @@ class RunCell(Request[CellOutcome], verb="cell"):
     script: Script | None = None
     what: str = "cell"
     keep: bool = False
+    again: str = ""
 
 
 class InterruptCell(ControlMessage, verb="interrupt_cells"):

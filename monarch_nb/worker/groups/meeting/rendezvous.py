@@ -102,6 +102,9 @@ def _meet_by_mesh(groups: ProcessGroups, url: str, timeout: dt.timedelta) -> Ite
     asked = parse_qs(urlparse(url).query)
     rank = int(asked.get("rank", [os.environ.get("RANK", place.rank)])[0])
     size = int(asked.get("world_size", [os.environ.get("WORLD_SIZE", place.size)])[0])
+    if groups.is_alone:
+        yield c10d.own_store(), rank, size
+        return
     keys, place.group = _next(groups.keys(place), "group", place.group)
     limit_s, place.limit_s = min(timeout.total_seconds(), place.limit_s), float("inf")
     ranks = list(range(size))
@@ -119,6 +122,8 @@ def meet(
 
     Raises `TimeoutError`, which names those that did not come to `what`. Any thread.
     """
+    if groups.is_alone:
+        return c10d.own_store()
     place = groups.world
     keys, _ = _next(groups.keys(place), name, 0)
     _wait_for_peers(groups, keys, place, place.rank, ranks, timeout.total_seconds(), what)

@@ -1,0 +1,1 @@
+"""Elastic loops, as the controller decides on them and brings their ranks back."""

@@ -1,0 +1,1 @@
+"""Training that goes on when a rank dies: decisions, without I/O."""
