@@ -122,8 +122,7 @@ class AsyncDriver(Driver):
         try:
             asyncio.run(self._run())
         except KeyboardInterrupt:
-            text = self._failed_text("its thread was interrupted")
-            self.end(ActorEnded(text), tell=True)
+            self.end(self.failure("its thread was interrupted"), tell=True)
         finally:
             self._drained = True
             self.finished()

@@ -39,7 +39,8 @@ _SURVIVED = (Exception, SystemExit, *_INTERRUPTS)  # the caller is told and the 
 
 
 class ActorEnded(Exception):
-    """Why an actor is not there any more; `text` completes "Endpoint call x() failed, ..."."""
+    """Why an actor is not there any more; `text` completes "Endpoint call x() failed, ...", and
+    `then` is told to callers beside it."""
 
     def __init__(
         self,
@@ -47,8 +48,10 @@ class ActorEnded(Exception):
         cause: BaseException | None = None,
         kind: str = remote_errors.LOST,
         record: object = None,
+        then: str = "",
     ) -> None:
         super().__init__(text)
+        self._then = then
         self.text = text
         self.cause = cause
         self.kind = kind
@@ -57,7 +60,8 @@ class ActorEnded(Exception):
 
     def sealed(self) -> bytes:
         if self._payload is None:
-            self._payload = remote_errors.pack(self.kind, self.cause, self.text, self._record)
+            said = f"{self.text}{self._then}"
+            self._payload = remote_errors.pack(self.kind, self.cause, said, self._record)
         return self._payload
 
     def forget_cause(self) -> None:
@@ -151,6 +155,7 @@ class Driver:
             owner=spec.owner,
         )
         self.wants_returns = False
+        self.comes_back = False  # it has failed, and its owner sends it again
         self._request: Message | None = request
         self._actor: Any = None
         self._procs: tuple[object, ...] = ()  # how the mesh that it was spawned on is restored
@@ -324,7 +329,7 @@ class Driver:
         else:
             why = f"an endpoint raised {remote_errors.one_line(error)}"
             record = self._note_call(message, error)
-            failed = ActorEnded(self._failed_text(why), error, record=record)
+            failed = self.failure(why, error, record)
             self._answer_lost(message, failed)
             self.end(failed, tell=True)
 
@@ -354,6 +359,7 @@ class Driver:
             if self.ended is not None:
                 return False
             self.ended = ended
+            self.comes_back = tell and self.spec.restarts
             self.state = State.ENDED
         self.hosting.mark_ended(self, ended)
         self.refuse_backlog()
@@ -365,8 +371,7 @@ class Driver:
     def not_handled(self, failure: MeshFailure, error: BaseException | None = None) -> None:
         """Fail because a mesh that it owns has failed, and no `__supervise__` takes that."""
         then = "" if error is None else f"; then __supervise__ raised {error!r}"
-        text = self._failed_text(f"{failure.report()}{then}")
-        self.end(ActorEnded(text, error or failure.cause), tell=True)
+        self.end(self.failure(f"{failure.report()}{then}", error or failure.cause), tell=True)
 
     def hook(self, name: str) -> Callable[..., object] | None:
         """Return a hook of the user's, in its context; None where there is none or no actor."""
@@ -379,7 +384,7 @@ class Driver:
         self, message: UndeliverableMessageEnvelope, error: BaseException
     ) -> None:
         why = f"{message}; then {RETURN_HOOK} raised {error!r}"
-        self.end(ActorEnded(self._failed_text(why), error), tell=True)
+        self.end(self.failure(why, error), tell=True)
 
     def cleanup_hook(self) -> Callable[[], object] | None:
         if self._actor is None or not has_hook(type(self._actor), "__cleanup__"):
@@ -401,6 +406,13 @@ class Driver:
 
     def refuse_backlog(self) -> None:
         raise NotImplementedError
+
+    def failure(
+        self, why: str, cause: BaseException | None = None, record: object = None
+    ) -> ActorEnded:
+        """Say why it fails, after it was made."""
+        then = f"\n{remote_errors.RESTARTED}" if self.spec.restarts else ""
+        return ActorEnded(self._failed_text(why), cause, record=record, then=then)
 
     def _failed_text(self, why: str) -> str:
         return f"The actor {self.instance} and all its descendants have failed: {why}"
@@ -433,8 +445,8 @@ class Driver:
         self.request_stop(None, reason)
 
     def abort_self(self, reason: str) -> None:
-        text = self._failed_text(reason)
-        self.urgent(lambda: self.end(ActorEnded(text), tell=True))
+        failed = self.failure(reason)
+        self.urgent(lambda: self.end(failed, tell=True))
 
 
 def is_failure(error: BaseException | None) -> bool:

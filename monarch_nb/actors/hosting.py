@@ -1,8 +1,8 @@
 """`Hosting`: the actors that live in this process, by port.
 
-Rules: a port that had an actor answers for ever, saying why it ended; a message for an
-actor that is still on its way here waits for it, but not for ever. Everything here runs in the
-inbox thread unless it says otherwise.
+Rules: a port that had an actor answers for ever, saying why it ended; a message for an actor that
+is still on its way here, or is restarted, waits for it, but not for ever. Everything here runs in
+the inbox thread unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class Hosting:
         self._untold: list[tuple[SpawnActor, ActorEnded]] = []  # failures
         self._telling = threading.Lock()
         self._parked: dict[int, list[Message]] = {}
+        self._restarting: dict[int, tuple[ActorEnded, str]] = {}  # why they failed; addresses
         self._limits: dict[int, threading.Timer] = {}
         self._parking = threading.Lock()
         proc.ports[ANY_PORT] = self._on_unknown
@@ -143,6 +144,7 @@ class Hosting:
             driver = AsyncDriver(self, spec, message)
         with self._parking:
             self.drivers[spec.port] = driver
+            self._restarting.pop(spec.port, None)
             self.proc.ports[spec.port] = driver.deliver
             waiting = self._unpark(spec.port)
         for each in waiting:
@@ -158,6 +160,7 @@ class Hosting:
         """End an actor."""
         driver = self.drivers.get(stop.port)
         if driver is None:
+            self._restart_no_more(stop.port, stop.reason)
             self.proc.answer(message, Done())
         else:
             driver.request_stop(message, stop.reason)
@@ -173,7 +176,8 @@ class Hosting:
             driver.interrupt(key)
 
     def _has_ended(self, port: int) -> bool:
-        return port in self.proc.ports and port not in self.drivers
+        is_known = port in self.proc.ports or port in self._restarting
+        return is_known and port not in self.drivers
 
     def _on_unknown(self, message: Message) -> None:
         if message.kind == CALL and message.port & GATE_BIT and message.port & ACTOR_BIT:
@@ -214,9 +218,23 @@ class Hosting:
     def _give_up(self, port: int) -> None:
         with self._parking:
             waiting = self._unpark(port)
-        for message in waiting:
             text = f"there is no such actor in process {self.proc.id:016x}"
-            self.refuse(message, ActorEnded(text), f"{self.proc.id:016x}/{port:x}")
+            nobody = ActorEnded(text), f"{self.proc.id:016x}/{port:x}"
+            ended, address = self._restarting.get(port, nobody)
+        for message in waiting:
+            self.refuse(message, ended, address)
+
+    def _restart_no_more(self, port: int, why: str) -> None:
+        # it had failed, and its owner will not send it again
+        with self._parking:
+            failed = self._restarting.pop(port, None)
+            if failed is None:
+                return
+            waiting = self._unpark(port)
+            ended, address = ActorEnded(f"{failed[0].text}; {why}"), failed[1]
+            self.proc.ports[port] = lambda message: self.refuse(message, ended, address)
+        for message in waiting:
+            self.refuse(message, ended, address)
 
     # for drivers
 
@@ -234,7 +252,12 @@ class Hosting:
 
     def mark_ended(self, driver: Driver, ended: ActorEnded) -> None:
         port, address = driver.spec.port, str(driver.instance.actor_id)
-        self.proc.ports[port] = lambda message: self.refuse(message, ended, address)
+        if driver.comes_back:
+            with self._parking:
+                self._restarting[port] = ended, address
+                self.proc.ports.pop(port, None)
+        else:
+            self.proc.ports[port] = lambda message: self.refuse(message, ended, address)
         self.failed.forget(port)  # frames hold the actor, and that what is on its GPU
         for listener in self.on_ended:
             listener(port)

@@ -14,5 +14,6 @@ Example:
 
 from monarch_nb.elastic.loop import run
 from monarch_nb.elastic.state import State
+from monarch_nb.meshes.restarting.intensity import restart
 
-__all__ = ["State", "run"]
+__all__ = ["State", "restart", "run"]

@@ -16,6 +16,7 @@ from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.shape.mesh_trait import ShapedMesh
 from monarch_nb.errors import SupervisionError
 from monarch_nb.meshes.healing.healing import Healing
+from monarch_nb.meshes.restarting.intensity import Restart
 from monarch_nb.meshes.spawning import Spawner
 from monarch_nb.meshes.states import ActorsState, Part, known_here
 from monarch_nb.process import current
@@ -131,7 +132,8 @@ class ActorMesh(ShapedMesh, Generic[A]):
         state = self._state
         if state.procs is not None:
             state.procs.share()
-        whole = (state.number, state.name, state.cls, state.shape, list(state.processes))
+        processes = list(state.processes)
+        whole = state.number, state.name, state.cls, state.shape, processes, state.restarted_by
         return restore_actors, (whole, self._shape)
 
     def __repr__(self) -> str:
@@ -159,9 +161,12 @@ def spawn_actors(
     kwargs: dict[str, Any],
     *,
     port: int | None = None,
+    restarts: Restart | None = None,
 ) -> ActorMesh[Any]:
     """Do what `ProcMesh.spawn` does; `port`: one that everybody knows, instead of a new one."""
-    made = current.part(Spawner).spawn_actors(procs, name, cls, args, kwargs, whole_actors, port)
+    made = current.part(Spawner).spawn_actors(
+        procs, name, cls, args, kwargs, whole_actors, port, restarts
+    )
     return whole_actors(made)
 
 
@@ -169,8 +174,14 @@ _NO_ARGUMENTS = BoundCheck(lambda _self: None, 1)
 
 
 def restore_actors(whole: tuple[Any, ...], shape: Shape) -> ActorMesh[Any]:
-    number, name, cls, full, processes = whole
+    number, name, cls, full, processes, restarted_by = whole
     state = ActorsState(
-        cls=cls, number=number, name=name, shape=full, processes=processes, wrap=whole_actors
+        cls=cls,
+        number=number,
+        name=name,
+        shape=full,
+        processes=processes,
+        restarted_by=restarted_by,
+        wrap=whole_actors,
     )
     return ActorMesh(known_here(state), shape)

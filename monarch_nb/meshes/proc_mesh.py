@@ -25,6 +25,7 @@ from monarch_nb.meshes.bootstrap import Command, is_this_python, started_by
 from monarch_nb.meshes.healing.healing import Healing
 from monarch_nb.meshes.hosts import HostPart, Hosts, SpawnOptions
 from monarch_nb.meshes.process_groups import GroupPart
+from monarch_nb.meshes.restarting.intensity import Restart
 from monarch_nb.meshes.spawning import Spawner
 from monarch_nb.meshes.states import Part, ProcsState, known_here
 from monarch_nb.process import current
@@ -116,22 +117,36 @@ class ProcMesh(ShapedMesh):
         name: str,
         Class: type[T],  # noqa: N803  Monarch's name; a constructor may have a `cls`
         *args: Any,
+        supervise: Restart | None = None,
         **kwargs: Any,
     ) -> T:
         """Make an instance of an `Actor` class in every process. Does not block.
+
+        With `supervise=elastic.restart(max=3, within_s=60)` a rank that fails is started again, its
+        process too where that has ended, with the same arguments; the others and their handles are
+        as before. What was under way there raises, what is called meanwhile waits. A rank that
+        fails more often is lost, and the owner is told, as without it.
 
         Raises at once: `ValueError` for a class that cannot be an actor, `TypeError` for arguments
         that its constructor would refuse, `RuntimeError` after `stop`, `SupervisionError` when some
         of these processes are lost. What a constructor raises comes with `.initialized` and with
         the first call. Tensors of this mesh among the arguments: each actor gets that of its rank.
+        With `supervise` also `TypeError` for what `restart` has not returned or where tensors are
+        among the arguments, and `RuntimeError` on processes that somebody else has spawned.
         """
+        _check_supervise(name, supervise)
         cls = stand_in(Class)
         engine = late.loaded(late.TENSORS)
         made: Any
         if engine is not None and engine.holds_tensors((args, kwargs)):
+            if supervise is not None:
+                raise TypeError(
+                    f"{name}: `supervise` starts actors again from their arguments, and a tensor "
+                    "of the mesh is not there a second time: leave one of them away"
+                )
             made = late.load(late.CONSTRUCTORS).spawn(self, name, cls, args, kwargs)
         else:
-            made = spawn_actors(self._part, name, cls, args, kwargs)
+            made = spawn_actors(self._part, name, cls, args, kwargs, restarts=supervise)
         return cast("T", made)  # endpoints of the class are attributes of it
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
@@ -625,6 +640,14 @@ async def _sync(
         agents, extent, workspace, conda=conda, auto_reload=auto_reload, spawn=spawn
     )
     return report
+
+
+def _check_supervise(name: str, supervise: object) -> None:
+    if not isinstance(supervise, Restart | None):
+        raise TypeError(
+            f"{name}: supervise={supervise!r:.80} is none of elastic.restart(max=3, within_s=60). "
+            "(An argument of that name does not reach the constructor.)"
+        )
 
 
 def _check_axes(host_labels: tuple[str, ...], per_host: dict[str, int]) -> None:

@@ -28,6 +28,7 @@ from monarch_nb.core.wire.messages.actors import (
 from monarch_nb.core.wire.messages.agents import Stop
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.errors import ActorError, SupervisionError
+from monarch_nb.meshes.restarting.intensity import Intensity, Restart
 from monarch_nb.meshes.states import ActorsState, Part, ProcsState
 from monarch_nb.process import context, remote_errors
 from monarch_nb.process.exit import Exit
@@ -51,6 +52,7 @@ class KeptActors(NamedTuple):
     kwargs: dict[str, Any]
     procs: int
     on: Shape
+    restarts: Restart | None = None
 
 
 class Spawner:
@@ -71,17 +73,23 @@ class Spawner:
         kwargs: dict[str, Any],
         wrap: Callable[[ActorsState], Any],
         port: int | None,
+        restarts: Restart | None = None,
     ) -> ActorsState:
         check_class(cls)
         check_constructor(cls, args, kwargs)
+        procs.state.wait_for(procs.ranks)
         self._check_usable(procs)
+        if restarts is not None:
+            self._check_restartable(procs.state, name)
         number = port or new_actor_port()
-        state = self._state_of(procs, name, cls, number, wrap)
+        state = self._state_of(procs, name, cls, number, wrap, restarts)
         spec = _spec(state, context.current_instance(), self.proc.id)
         content = (cls, args, kwargs, procs.reference())
         payload = self.proc.encode(content, state.processes)
         kept = None if payload.flags & SHARED else payload
-        made_of = KeptActors(name, number, cls, args, kwargs, procs.state.number, procs.shape)
+        made_of = KeptActors(
+            name, number, cls, args, kwargs, procs.state.number, procs.shape, restarts
+        )
         state.kept_by(lambda: made_of)
         self.supervision.own(state)
         procs.state.actors.append(state)
@@ -95,7 +103,7 @@ class Spawner:
         self, procs: Part, kept: KeptActors, wrap: Callable[[ActorsState], Any]
     ) -> ActorsState:
         """Own actors that live, and whose controller has gone."""
-        state = self._state_of(procs, kept.name, kept.cls, kept.number, wrap)
+        state = self._state_of(procs, kept.name, kept.cls, kept.number, wrap, kept.restarts)
         spec = _spec(state, context.current_instance(), self.proc.id)
         content = (kept.cls, kept.args, kept.kwargs, procs.reference())
         state.kept_by(lambda: kept)
@@ -108,7 +116,13 @@ class Spawner:
         return state
 
     def _state_of(
-        self, procs: Part, name: str, cls: type, number: int, wrap: Callable[[ActorsState], Any]
+        self,
+        procs: Part,
+        name: str,
+        cls: type,
+        number: int,
+        wrap: Callable[[ActorsState], Any],
+        restarts: Restart | None,
     ) -> ActorsState:
         return ActorsState(
             cls=cls,
@@ -120,8 +134,23 @@ class Spawner:
             shape=Shape(procs.shape.labels, Slice.new_row_major(procs.shape.ndslice.sizes)),
             processes=procs.processes,
             owned=True,
+            restarted_by=None if restarts is None else self.proc.id,
+            restarts=None if restarts is None else Intensity(restarts),
             wrap=wrap,
         )
+
+    def _check_restartable(self, procs: ProcsState, name: str) -> None:
+        if not procs.owned:
+            raise RuntimeError(
+                f"{name}: `supervise` needs processes that are spawned here, as others can only be "
+                f"replaced by their owner. Spawn {name} where {procs.name!r} was spawned, or on "
+                "processes of your own: this_host().spawn_procs(...)"
+            )
+        if procs.respawn is None and procs.processes != [self.proc.id]:
+            raise RuntimeError(
+                f"{name}: `supervise` needs a mesh that can have new processes, and "
+                f"{procs.name!r} has been shrunk. Bring up another one"
+            )
 
     def _check_usable(self, procs: Part) -> None:
         state = procs.state
@@ -180,14 +209,23 @@ class Spawner:
         # Some constructors raised: those actors never lived; the others are torn down. In a heal
         # (`again`) the others live on, and whoever heals is told.
         summary = remote_errors.summary(errors[0].payload)
-        if summary is None:
+        is_restart = again and state.restarts is not None
+        if summary is None and not is_restart:
             return  # its process did not boot: told by that mesh, and to whoever calls
         event = f"the constructor of {state.cls.__name__} raised {summary}"
+        if summary is None:
+            event = "the bootstrap function of its process raised"
         failure = MeshFailure(state, failed, event)
         state.lose(failure)
-        if again or state.ended is not None:  # stopped before it was there: no failure
+        if again:
+            if not is_restart or self.supervision.comes_back(failure):
+                return
+        elif state.ended is not None:  # stopped before it was there: no failure
             return
-        self._tell_to_stop(state, "another rank's constructor failed", lambda: None)
+        else:
+            state.restart_no_more()
+            every = range(len(state.processes))
+            self.tell_to_stop(state, every, "another rank's constructor failed")
 
         def report() -> None:
             what, size = f"{state.name}.__init__", len(state.processes)
@@ -204,10 +242,18 @@ class Spawner:
         self.supervision.disown(state)
         if state.procs is not None and state in state.procs.actors:
             state.procs.actors.remove(state)
-        self._tell_to_stop(state, state.ended or "", then)
+        self.tell_to_stop(state, range(len(state.processes)), state.ended or "", then)
 
-    def _tell_to_stop(self, state: ActorsState, reason: str, then: Callable[[], None]) -> None:
-        living = [process for process in state.processes if process not in self.proc.dead]
+    def tell_to_stop(
+        self,
+        state: ActorsState,
+        ranks: Iterable[int],
+        reason: str,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Tell actors to end, where their processes live, and call back when they have."""
+        processes = [state.processes[rank] for rank in ranks]
+        living = [process for process in processes if process not in self.proc.dead]
         Question(self.proc, dict.fromkeys(living, StopActor(state.number, reason)), then)
 
     # processes
@@ -339,6 +385,7 @@ def _spec(state: ActorsState, instance: Instance, process: int) -> SpawnActor:
         creator=str(instance),
         sync=is_sync(cls),
         main=getattr(cls, "takes_main_thread", True),
+        restarts=state.restarts is not None,
     )
 
 

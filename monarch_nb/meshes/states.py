@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from monarch_nb.core.shape.extent import Shape
 from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.meshes.restarting.intensity import Intensity
 from monarch_nb.process import current
 from monarch_nb.process.futures.future import Future, completed
 from monarch_nb.process.process import agent_of
@@ -142,14 +143,20 @@ class ProcsState(MeshState):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ActorsState(MeshState):
-    """One spawn of actors. `number` is their port, the same in every process of the mesh."""
+    """One spawn of actors. `number` is their port, the same in every process of the mesh.
+    `restarts`: how often each rank of them is started again; None: never."""
 
     kind = "actor"
     cls: type
+    restarts: Intensity | None = None
     procs: ProcsState | None = None
     proc_ranks: tuple[int, ...] = ()  # in `procs`, of the processes it was spawned on
     initialized: Future[None] = field(default_factory=lambda: completed(None), init=False)
     respawn: Callable[[list[int]], Future[None]] | None = field(default=None, init=False)
+
+    def restart_no_more(self) -> None:
+        """Have what is lost from now on be lost."""
+        self.restarts = None
 
     def move_to(self, procs: ProcsState) -> None:
         """Live on a mesh that has taken the place of theirs, whose first ranks are the same."""

@@ -21,6 +21,9 @@ LOST: Final = "lost"  # the actor is dead or stopped: SupervisionError
 UNBOOTED: Final = "unbooted"  # the bootstrap function of its process raised: ActorError
 CANCELLED: Final = "cancelled"
 INTERRUPTED: Final = "interrupted"
+RESTARTED: Final = (
+    "The actor is restarted: later calls go to the new one, this one is not run again."
+)
 SETUP: Final = "setup.setup"  # Monarch's name for the bootstrap function
 
 

@@ -76,7 +76,7 @@ def get_or_spawn_controller(
     check_class(Class)
     check_constructor(Class, args, kwargs)
     controller = current.proc().controller
-    whole = (CONTROLLERS_PORT, NAME, ControllerRegistry, Shape.unity(), [controller])
+    whole = (CONTROLLERS_PORT, NAME, ControllerRegistry, Shape.unity(), [controller], None)
     registry = restore_actors(whole, Shape.unity())
     found: Future[T] = registry.get_or_spawn.call_one(name, Class, args, kwargs)
     return found

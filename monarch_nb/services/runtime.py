@@ -21,6 +21,7 @@ from monarch_nb.meshes.healing.healing import Healing
 from monarch_nb.meshes.hosts import Hosts
 from monarch_nb.meshes.proc_mesh import ProcMesh, restore_procs, whole_mesh
 from monarch_nb.meshes.process_groups import Membership
+from monarch_nb.meshes.restarting.restarts import Restarts
 from monarch_nb.meshes.spawning import Spawner
 from monarch_nb.meshes.states import ProcsState
 from monarch_nb.process import current
@@ -151,10 +152,11 @@ class Runtime(Hosts):
         self.at_close: list[Callable[[], None]] = []
         """Called when this process leaves the mesh, or its runtime ends."""
         moved = MovedRanks(proc, supervision)
+        healing = Healing(proc, supervision, moved, self)
         # each found by its class where users call, or messages arrive
         self.parts: dict[type, Any] = {type(part): part for part in (
             self.hosting, self.buffers, self.membership, supervision, self.spawner, moved,
-            Healing(proc, supervision, moved, self), Returns(proc, drivers),
+            healing, Returns(proc, drivers), Restarts(supervision, self.spawner, moved, healing),
             Exchange(self.buffers.copiers), Mail(proc), Stores(proc, supervision),
             elastic or Elastic(),
         )} | {Hosts: self}  # fmt: skip
@@ -195,6 +197,7 @@ class Runtime(Hosts):
             serve(agents.Silent, supervision.on_silent),
             serve(agents.Heard, supervision.on_heard),
             serve(actors.Healed, parts[MovedRanks].on_healed),
+            serve(actors.NotRestarted, parts[MovedRanks].on_not_restarted),
             serve(actors.OfferTensor, parts[Exchange].on_offer),
             serve(actors.ReadBuffer, self.buffers.on_read),
             serve(actors.WriteBuffer, self.buffers.on_write),

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
@@ -31,6 +31,15 @@ from monarch_nb.process.supervision.supervision import MeshFailure, Supervision
 S = TypeVar("S", ProcsState, ActorsState)
 REGROUP_S: Final = 2.0
 _log: Final = logging.getLogger(__name__)
+
+
+class Made(NamedTuple):
+    """Actors that a restart has begun to construct on these ranks; `done` when it has ended, well
+    or not."""
+
+    actors: ActorsState
+    ranks: list[int]
+    done: Future[Any]
 
 
 class Healing:
@@ -68,16 +77,72 @@ class Healing:
                 each.get()
         return state
 
+    def restart(self, state: ProcsState) -> list[Made]:
+        """Begin to bring back what of actors on this mesh is to return, and the processes there.
+        Nobody who calls them has to wait any more when this returns.
+
+        Raises `RuntimeError` for a mesh that has ended, `SupervisionError` as a heal does.
+        """
+        state.check_not_stopped()
+        with self._one_at_a_time:
+            wanted = [(each, each.returning) for each in list(state.actors) if each.returning]
+            places = {each.proc_ranks[rank] for each, ranks in wanted for rank in ranks}
+            lost = [rank for rank in self._dead(state) if rank in places]
+            if lost:
+                self._wait_for_silent_hosts(state)
+                self._take_seats(state, lost)
+            made_on = [self._missing(actors, state, ranks) for actors, ranks in wanted]
+            self._spawn(state, lost)
+            meshes = [actors for actors, _ in wanted]
+            self._moved.announce([state, *meshes])
+            made = [
+                Made(actors, ranks, self._construct(actors, ranks))
+                for actors, ranks in zip(meshes, made_on, strict=True)
+            ]
+            self._end_stopped(state, lost, made)
+            if lost:
+                living = [rank for rank in range(len(state.processes)) if rank not in lost]
+                self._regroup(state, living, limit_s=0.0)
+        return made
+
+    def _spawn(self, state: ProcsState, ranks: list[int]) -> None:
+        if not ranks:
+            return
+        assert state.respawn is not None
+        state.respawn(ranks)
+        for listener in self._supervision.on_heal:
+            listener(state, ranks)
+
+    def _end_stopped(self, state: ProcsState, ranks: list[int], made: Sequence[Made]) -> None:
+        # a stop that came meanwhile has not met what was started here
+        spawner = self._hosts.spawner
+        if state.ended is not None and ranks:
+            spawner.end_processes(state, ranks, lambda: None)
+        for each in made:
+            if each.actors.ended is not None:
+                spawner.tell_to_stop(each.actors, each.ranks, each.actors.ended)
+
+    def _dead(self, state: ProcsState) -> list[int]:
+        with self._supervision.marking:
+            dead = self._proc.dead
+            return [rank for rank, process in enumerate(state.processes) if process in dead]
+
     def _respawn_lost(self, state: ProcsState, *, keeps_groups: bool) -> None:
         # New processes in the places of the dead. May be tried again when one of them dies too.
         assert state.respawn is not None
         state.note_moves([])
         self._wait_for_silent_hosts(state)
-        with self._supervision.marking:
-            dead = self._proc.dead
-            lost = [rank for rank, process in enumerate(state.processes) if process in dead]
+        lost = self._dead(state)
         if not lost:
             return
+        self._take_seats(state, lost)
+        state.respawn(lost).get()
+        for listener in self._supervision.on_heal:
+            listener(state, lost)
+        living = [rank for rank in range(len(state.processes)) if rank not in lost]
+        self._regroup(state, living, keeps_groups=keeps_groups)
+
+    def _take_seats(self, state: ProcsState, lost: list[int]) -> None:
         seats = Seats(self._hosts, state, lost)
         found = seats.find()
         state.note_moves(seats.moves())
@@ -87,11 +152,6 @@ class Healing:
             [process] = new_process_ids(seat.agent >> HOST_SHIFT, 1)
             state.take_seat(rank, seat, process)
         state.restore(lost)
-        state.respawn(lost).get()
-        for listener in self._supervision.on_heal:
-            listener(state, lost)
-        living = [rank for rank in range(len(state.processes)) if rank not in lost]
-        self._regroup(state, living, keeps_groups=keeps_groups)
 
     def _copy_workspaces(self, moves: Mapping[int, int]) -> None:
         # what the hosts had from which ranks go, where they come to has as well
@@ -114,12 +174,15 @@ class Healing:
         silent = self._supervision.silent
         return [rank for rank, agent in enumerate(state.agents) if agent in silent]
 
-    def _missing(self, actors: ActorsState, procs: ProcsState) -> list[int]:
+    def _missing(
+        self, actors: ActorsState, procs: ProcsState, of: Collection[int] | None = None
+    ) -> list[int]:
+        # the ranks (of these; None: of all) that have to be constructed, where they are now
         has = range(len(procs.processes))  # it may have fewer hosts since
         known = zip(actors.proc_ranks, actors.processes, strict=True)
         processes = [procs.processes[rank] if rank in has else was for rank, was in known]
         moved = {r for r, process in enumerate(processes) if process != actors.processes[r]}
-        wanted = moved | actors.lost.keys()
+        wanted = moved | actors.lost.keys() if of is None else of
         ranks = sorted(r for r in wanted if processes[r] not in self._proc.dead)
         actors.processes[:] = processes
         return ranks
@@ -183,6 +246,7 @@ class Healing:
         *,
         spans_hosts: bool = False,
         keeps_groups: bool = False,
+        limit_s: float = REGROUP_S,
     ) -> None:
         # Tell processes who they are now, and where their process groups meet from now on. Waits
         # until they know, as the next call may reach an actor on another thread before; not for
@@ -195,7 +259,7 @@ class Healing:
             )
             for rank in ranks
         }
-        Question(self._proc, requests).wait(REGROUP_S)
+        Question(self._proc, requests).wait(limit_s)
 
     def _shrunk(self, state: S) -> S:
         # The living part: a grid where whole slices of one axis are gone, else a line. It takes the
@@ -210,6 +274,9 @@ class Healing:
             )
         smaller = state_of_living(state, living, shrink_shape(state.shape, set(living)))
         state.end("it was shrunk; use the mesh that heal(shrink=True) returned")
+        if state.restarted_by is not None:
+            ranks = range(len(state.processes))
+            self._moved.announce_given_up(state, ranks, "the mesh was shrunk")
         self._supervision.own(smaller)
         if isinstance(smaller, ProcsState):
             self._regroup(smaller, list(range(len(living))))
@@ -220,7 +287,14 @@ def state_of_living(state: S, living: list[int], shape: Shape) -> S:
     processes = [state.processes[rank] for rank in living]
     if isinstance(state, ActorsState):
         proc_ranks = tuple(state.proc_ranks[rank] for rank in living)
-        return replace(state, shape=shape, processes=processes, proc_ranks=proc_ranks)
+        return replace(
+            state,
+            shape=shape,
+            processes=processes,
+            proc_ranks=proc_ranks,
+            restarts=None,
+            restarted_by=None,
+        )
     return replace(
         state,
         shape=shape,

@@ -19,12 +19,12 @@ from monarch_nb.core.wire.frames import ROOT_PORT, Message
 from monarch_nb.core.wire.messages.actors import ActorFailed
 from monarch_nb.core.wire.messages.agents import Exited, Heard, Silent
 from monarch_nb.errors import SupervisionError
-from monarch_nb.process import remote_errors
+from monarch_nb.process import current, remote_errors
 from monarch_nb.process.exit import Exit
+from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.process import Proc
 
 if TYPE_CHECKING:
-    from monarch_nb.process.futures.future import Future
     from monarch_nb.process.instance import Instance
 
 MAX_DESCRIBED: Final = 8  # ranks of a failure that are told with their coordinates
@@ -52,6 +52,19 @@ class MeshFailure:
         self.event = event
         self.cause = cause
         self.ended = ended
+
+    @property
+    def state(self) -> MeshState:
+        """What this process knows of the mesh."""
+        return self._state
+
+    def of(self, ranks: Sequence[int]) -> MeshFailure:
+        """Return the same of these ranks only."""
+        return MeshFailure(self._state, ranks, self.event, self.cause, self.ended)
+
+    def add(self, what: str) -> None:
+        """Note what else is to be said of it."""
+        self.event = f"{self.event}; {what}"
 
     def caused_by(self, error: BaseException) -> None:
         """Note the exception, which is unpickled after the failure is known."""
@@ -119,7 +132,8 @@ class MeshState:
     """What all handles of one mesh in this process share. Forward only, but for `heal`.
 
     `wrap(state)` makes a handle of the whole mesh. `internal`: the runtime's own; whoever uses it
-    raises what happens, nobody else is told.
+    raises what happens, nobody else is told. `restarted_by`: the process that brings back by itself
+    what the mesh loses; None: nobody does.
     """
 
     kind: ClassVar[str] = "mesh"
@@ -131,6 +145,7 @@ class MeshState:
     owned: bool = False
     wrap: Callable[[Any], Any]
     internal: bool = False
+    restarted_by: int | None = None
     lost: dict[int, MeshFailure] = field(default_factory=dict, init=False)
     ended: str | None = field(default=None, init=False)
     stopping: Future[None] | None = field(default=None, init=False)
@@ -142,6 +157,8 @@ class MeshState:
     _only_seen: str | None = field(default=None, init=False)
     _kept_back: MeshFailure | None = field(default=None, init=False)
     _said: dict[object, SupervisionError] = field(default_factory=dict, init=False)  # see `loss`
+    _returning: dict[int, Future[None]] = field(default_factory=dict, init=False)
+    _given_up: dict[int, str] = field(default_factory=dict, init=False)  # by rank: why
 
     def view(self) -> Any:
         return self.wrap(self)
@@ -162,11 +179,17 @@ class MeshState:
         if self.ended is None:
             self.ended = reason
             self.trouble = True
+            self._return(list(self._returning))
 
     def lose(self, failure: MeshFailure) -> None:
         for rank in failure.crashed_ranks:
             self.lost.setdefault(rank, failure)
         self.trouble = True
+
+    def lose_for_good(self, failure: MeshFailure) -> None:
+        """Note this failure of ranks, in the place of a first one that was to be mended."""
+        self.lost.update(dict.fromkeys(failure.crashed_ranks, failure))
+        self._return(failure.crashed_ranks)
 
     def keep_back(self, failure: MeshFailure) -> None:
         """Note what the owner is told when something is sent there, and not before."""
@@ -179,10 +202,54 @@ class MeshState:
 
     def restore(self, ranks: Iterable[int]) -> None:
         self._kept_back = None
-        for rank in ranks:
+        back = list(ranks)
+        for rank in back:
             self.lost.pop(rank, None)
+            self._given_up.pop(rank, None)
         self.version += 1
         self._look_for_trouble()
+        self._return(back)
+
+    def await_return(self, ranks: Iterable[int]) -> None:
+        """Have whoever uses these lost ranks wait until they are restored, or given up."""
+        for rank in ranks:
+            self._returning.setdefault(rank, make(Future))
+
+    @property
+    def returning(self) -> frozenset[int]:
+        """The lost ranks that are being brought back."""
+        return frozenset(self._returning)
+
+    def give_up(self, ranks: Iterable[int], why: str) -> None:
+        """Note that these are brought back no more; `why` is told to those who use them."""
+        gone = list(ranks)
+        self._given_up.update(dict.fromkeys(gone, why))
+        for failure in {id(each): each for rank in gone if (each := self.lost.get(rank))}.values():
+            failure.add(why)
+        self._return(gone)
+
+    def _return(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            if (returned := self._returning.pop(rank, None)) is not None:
+                returned._set_result(None)
+
+    def wait_for(self, ranks: Iterable[int]) -> None:
+        """Wait until none of these is being brought back. The inbox thread, which brings the news
+        of it, does not wait."""
+        wanted = list(ranks)
+        if self._returning and current.proc().links.is_receiving():
+            return
+        while self._returning:
+            found = [each for rank in wanted if (each := self._returning.get(rank)) is not None]
+            if not found:
+                return
+            found[0].get()
+
+    def is_restarted(self, rank: int) -> bool:
+        """Tell whether it comes back by itself, or has, when it is lost."""
+        is_lost = rank in self.lost and rank not in self._returning
+        is_over = rank in self._given_up or self.ended is not None
+        return self.restarted_by is not None and not is_lost and not is_over
 
     def kept_by(self, kept: Callable[[], object]) -> None:
         """Note what tells all that another controller needs to own it."""
@@ -215,8 +282,9 @@ class MeshState:
 
     def check(self, ranks: Sequence[int], what: str) -> None:
         """Do what is to be done before the next use; raise `SupervisionError` if a call to these
-        ranks cannot be answered."""
+        ranks cannot be answered. Waits for those that are being brought back."""
         self.check_driven()
+        self.wait_for(ranks)
         if (action := self._before_use) is not None:
             self._before_use = None
             self._look_for_trouble()
@@ -233,10 +301,12 @@ class MeshState:
     def loss(self, ended: Exit, ranks: Sequence[int], what: str) -> SupervisionError:
         """Return the error for a call in flight to a process that has just died."""
         # with 100 000 calls in flight the same is said 100 000 times: the text is made once
-        key = (ended.process, tuple(ranks), what, len(self.lost))
+        key = (ended.process, tuple(ranks), what, len(self.lost), self.is_restarted(ranks[0]))
         said = self._said.get(key)
         if said is None:
             failure = MeshFailure(self, ranks, ended.describe(), ended=ended)
+            if (why := self._given_up.get(ranks[0])) is not None:
+                failure.add(why)
             if len(self._said) >= _SAID_KEPT:
                 self._said.clear()
             said = self._said[key] = failure.error(what)
@@ -248,6 +318,8 @@ class MeshState:
         return f"rank {rank} {Point(rank, self.shape.extent)}"
 
     def advice(self, ranks: Sequence[int], *, heals: bool) -> str:
+        if all(map(self.is_restarted, ranks)):
+            return f"\n{remote_errors.RESTARTED}"
         others = len(self.processes) - len(self.lost.keys() | set(ranks))
         if not self.owned:
             return ""
@@ -289,6 +361,12 @@ class Supervision:
         self.on_heal: list[Callable[[MeshState, Sequence[int]], None]] = []
         """Each is called with a mesh of processes and those of its ranks that have new ones, before
         these run code of the user's, in the thread that heals."""
+        self.on_losses: list[Callable[[list[MeshFailure]], list[MeshFailure]]] = []
+        """Each is called with what meshes of ours have lost, while `marking` is held; it returns
+        that of which owners are to be told: the rest is brought back."""
+        self.on_dead: list[Callable[[Mapping[int, Exit]], None]] = []
+        """Each is called with processes that are gone, before anybody who waits for them is told,
+        while `marking` is held."""
         self._lock = threading.Lock()
         self.marking = threading.RLock()
         """Held while losses are noted; who holds it sees all of what was lost together."""
@@ -324,6 +402,8 @@ class Supervision:
             for process, each in new.items():
                 self.silent.pop(process, None)
                 self.proc.mark_dead(each)
+            for listen in self.on_dead:
+                listen(new)
             failures = self._failures_of(new)  # who is woken next finds the mesh as it is
         waiters = self.proc.end_waits(*new.values())
         told = {getattr(getattr(each, "target", None), "state", None) for each in waiters}
@@ -362,7 +442,7 @@ class Supervision:
         A process that somebody else has stopped takes its actors with it, but that is no failure,
         before their owner sends something there.
         """
-        found: dict[int, tuple[MeshFailure, list[MeshState]]] = {}
+        losses: list[MeshFailure] = []
         with self._lock:
             states = list(self.states.values())
         for state in states:
@@ -378,18 +458,35 @@ class Supervision:
                 if state.owner_port != ROOT_PORT:
                     state.keep_back(failure)
                 continue
+            losses.append(failure)
+        found: dict[int, tuple[MeshFailure, list[MeshState]]] = {}
+        for failure in self._to_be_told(losses):
+            state = failure.state
             known, others = found.get(state.owner_port, (failure, []))
             if known._state.kind != "actor":
                 known = failure
             found[state.owner_port] = known, [*others, state]
         return found
 
+    def _to_be_told(self, losses: list[MeshFailure]) -> list[MeshFailure]:
+        for take in self.on_losses:
+            losses = take(losses)
+        return losses
+
+    def comes_back(self, failure: MeshFailure) -> bool:
+        """Tell whether what has failed is brought back, so that its owner need not be told."""
+        with self.marking:
+            return not self._to_be_told([failure])
+
     def on_actor_failed(self, failed: ActorFailed, message: Message) -> None:
         state = self.states.get(failed.port)
         if state is None or state.ended is not None or message.rank in state.lost:
             return
         failure = MeshFailure(state, [message.rank], failed.text)
-        state.lose(failure)
+        with self.marking:
+            state.lose(failure)
+            if self.comes_back(failure):
+                return
         if message.buffers:
             payload = bytes(message.buffers[-1])
             # user data is unpickled by a thread that may, not by the inbox thread

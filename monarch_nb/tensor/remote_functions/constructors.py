@@ -28,7 +28,8 @@ class _OnItsRank:
     def __init__(self, tensor: MeshTensor) -> None:
         self._tensor: MeshTensor | None = tensor  # or the ranks would free it
         workers = tensor._ref.home.engine.workers
-        whole = (workers.number, workers.name, workers.cls, workers.shape, list(workers.processes))
+        processes = list(workers.processes)
+        whole = workers.number, workers.name, workers.cls, workers.shape, processes, None
         self._place = whole, tensor._ref.id
 
     def let_go(self) -> None:

@@ -31,6 +31,8 @@ class SpawnActor(ControlMessage, verb="spawn_actor"):
     sync: bool
     main: bool = True
     """True: the actor may take the main thread of its rank."""
+    restarts: bool = False
+    """True: when it has failed, its owner sends this again; calls wait for that."""
 
 
 class StopActor(Request[Done], verb="stop_actor"):
@@ -82,6 +84,14 @@ class Healed(ControlMessage, verb="healed"):
     """Numbers of meshes, and their processes now. Passed on downwards."""
 
     moved: list[tuple[int, list[int]]]
+
+
+class NotRestarted(ControlMessage, verb="not_restarted"):
+    """These ranks of a mesh come back by themselves no more, and why. Passed on downwards."""
+
+    number: int
+    ranks: list[int]
+    why: str
 
 
 class Regroup(Request[Done], verb="regroup"):

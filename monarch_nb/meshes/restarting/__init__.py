@@ -1,0 +1,1 @@
+"""Actors that are started again when they, or their processes, fail."""

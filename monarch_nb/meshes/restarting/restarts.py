@@ -1,0 +1,198 @@
+"""`Restarts`: actors of this process's meshes that are started again when they fail.
+
+Rules: whether is decided in `intensity.py`, and noted in the inbox thread before anybody is told of
+the loss; a thread for each mesh of processes brings back what is lost there. A rank that is not
+brought back is told to its owner and to everybody who may wait for it: nobody waits in vain.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple
+
+from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.meshes.healing.healing import Healing, Made
+from monarch_nb.meshes.spawning import Spawner
+from monarch_nb.meshes.states import ActorsState, ProcsState
+from monarch_nb.process.supervision.moved_ranks import MovedRanks
+from monarch_nb.process.supervision.supervision import MeshFailure, MeshState, Supervision
+
+_log: Final = logging.getLogger("monarch_nb")
+_OVER: Final = "its mesh is restarted no more"
+
+
+class _Loss(NamedTuple):
+    """How a rank was lost, for people, and when."""
+
+    how: str
+    at: float
+
+
+class Restarts:
+    """Those of the meshes that this process owns. `on_restarted` are called with a line for people
+    when ranks are back, in any thread; where there are none, it is logged."""
+
+    def __init__(
+        self,
+        supervision: Supervision,
+        spawner: Spawner,
+        moved: MovedRanks,
+        healing: Healing,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.on_restarted: list[Callable[[str], None]] = []
+        self._supervision = supervision
+        self._spawner = spawner
+        self._moved = moved
+        self._healing = healing
+        self._clock = clock
+        self._losses: dict[tuple[int, int], _Loss] = {}  # by number of the mesh, and rank
+        self._at_work: dict[int, ProcsState] = {}
+        self._lock = threading.Lock()
+        supervision.on_losses.append(self._take)
+        supervision.on_disowned.append(self._disowned)
+
+    # what is lost: `marking` is held, mostly in the inbox thread
+
+    def _take(self, losses: list[MeshFailure]) -> list[MeshFailure]:
+        told: list[MeshFailure] = []
+        back: dict[int, set[int]] = {}  # ranks of processes, by number of their mesh
+        for failure in losses:
+            state = failure.state
+            if not isinstance(state, ActorsState) or state.restarted_by is None:
+                told.append(failure)
+                continue
+            taken, refused = self._decide(state, failure)
+            if taken:
+                self._await(state, failure, taken)
+                places = {state.proc_ranks[rank] for rank in taken}
+                back.setdefault(_procs(state).number, set()).update(places)
+            told += refused
+        return [rest for each in told if (rest := self._without(each, back)) is not None]
+
+    def _decide(
+        self, state: ActorsState, failure: MeshFailure
+    ) -> tuple[list[int], list[MeshFailure]]:
+        now, restarts = self._clock(), state.restarts
+        taken: list[int] = []
+        refused: list[MeshFailure] = []
+        for rank in failure.crashed_ranks:
+            if restarts is not None and restarts.allows(rank, now):
+                taken.append(rank)
+                continue
+            why = _OVER if restarts is None else restarts.refusal(rank)
+            refused.append(failure.of([rank]))
+            state.lose_for_good(refused[-1])
+            self._tell_given_up(state, [rank], why)
+        return taken, refused
+
+    def _await(self, state: ActorsState, failure: MeshFailure, ranks: list[int]) -> None:
+        now = self._clock()
+        for rank in ranks:
+            self._losses.setdefault((state.number, rank), _Loss(_how(failure), now))
+        state.await_return(ranks)
+        procs = _procs(state)
+        with self._lock:
+            is_begun = procs.number in self._at_work
+            self._at_work[procs.number] = procs
+        if not is_begun:
+            threading.Thread(
+                target=self._work, args=(procs.number,), name="monarch-restarts", daemon=True
+            ).start()
+
+    def _without(self, failure: MeshFailure, back: dict[int, set[int]]) -> MeshFailure | None:
+        # what is told of processes: those that are replaced are no failure
+        state = failure.state
+        found = back.get(state.number, set()) if isinstance(state, ProcsState) else set()
+        if not found:
+            return failure
+        state.await_return(found.intersection(failure.crashed_ranks))
+        left = [rank for rank in failure.crashed_ranks if rank not in found]
+        return failure.of(left) if left else None
+
+    def _disowned(self, state: MeshState) -> None:
+        if isinstance(state, ActorsState) and state.restarted_by is not None:
+            every = range(len(state.processes))
+            self._moved.announce_given_up(state, every, f"its mesh was stopped: {state.ended}")
+
+    # bringing it back: a thread for each mesh of processes
+
+    def _work(self, number: int) -> None:
+        while (procs := self._next(number)) is not None:
+            try:
+                made = self._healing.restart(procs)
+            except Exception as error:  # noqa: BLE001  who waits has to be told, whatever it is
+                self._give_up(procs, str(error))
+            else:
+                for each in made:
+                    self._tell_when_made(each)
+
+    def _next(self, number: int) -> ProcsState | None:
+        with self._lock:
+            for actors in list(self._at_work[number].actors):
+                if actors.returning:
+                    return _procs(actors)
+            del self._at_work[number]
+            return None
+
+    def _tell_when_made(self, made: Made) -> None:
+        actors = made.actors
+
+        def tell(_: object) -> None:
+            back = [rank for rank in made.ranks if rank not in actors.lost]
+            if actors.ended is None and back:
+                self._tell_back(actors, back)
+
+        made.done.add_done_callback(tell)
+
+    def _tell_back(self, actors: ActorsState, ranks: Sequence[int]) -> None:
+        losses: dict[_Loss, list[int]] = {}
+        for rank in ranks:
+            if (loss := self._losses.pop((actors.number, rank), None)) is not None:
+                losses.setdefault(loss, []).append(rank)
+        for loss, some in losses.items():
+            took_s = self._clock() - loss.at
+            self._say(f"{actors.name}: {rank_words(some)} {loss.how}; restarted in {took_s:.1f} s")
+
+    def _say(self, line: str) -> None:
+        if not self.on_restarted:
+            _log.warning(line)
+        for listener in self.on_restarted:
+            listener(line)
+
+    # what does not come back
+
+    def _give_up(self, procs: ProcsState, error: str) -> None:
+        why = f"it could not be restarted: {error}"
+        told: list[MeshFailure] = []
+        with self._supervision.marking:
+            for actors in list(procs.actors):
+                if ranks := sorted(actors.returning):
+                    told.append(actors.lost[ranks[0]].of(ranks))
+                    actors.lose_for_good(told[-1])
+                    self._tell_given_up(actors, ranks, why)
+            procs.give_up(procs.returning, why)
+        if procs.stopping is None:  # what is being stopped has not failed
+            for failure in told:
+                self._supervision.raise_to(failure.state.owner_port, failure, seen=False)
+
+    def _tell_given_up(self, state: ActorsState, ranks: Collection[int], why: str) -> None:
+        for rank in ranks:
+            self._losses.pop((state.number, rank), None)
+        state.give_up(ranks, why)
+        self._moved.announce_given_up(state, ranks, why)
+        self._spawner.tell_to_stop(state, ranks, why)
+
+
+def _procs(state: ActorsState) -> ProcsState:
+    assert state.procs is not None  # of actors that were spawned here
+    return state.procs
+
+
+def _how(failure: MeshFailure) -> str:
+    if failure.ended is not None:
+        return failure.ended.plainly()
+    return f"failed ({failure.event.splitlines()[0]})"
