@@ -55,6 +55,7 @@ from monarch_nb.host import rundir
 from monarch_nb.host.rundir import RunDir, new_run_dir
 from monarch_nb.meshes.bootstrap import Environment, changes
 from monarch_nb.meshes.healing.healing import Healing
+from monarch_nb.meshes.restarting.restarts import Restarts
 from monarch_nb.meshes.states import ProcsState, procs_of
 from monarch_nb.net import wire
 from monarch_nb.net.known_hosts import Trust
@@ -283,6 +284,11 @@ class Client(Runtime):
     def on_mended(self, callback: Callable[[Mended], None]) -> None:
         """Call back when a rank was brought back in an elastic loop. Any thread."""
         self.elastic.on_mended.append(callback)
+
+    def on_restarted(self, callback: Callable[[str], None]) -> None:
+        """Call back with a line for people when actors that have failed are there again. Any
+        thread. Else the line is logged."""
+        self.parts[Restarts].on_restarted.append(callback)
 
     def snapshot(self) -> Snapshot:
         """Return the state of every mesh, as one immutable value."""

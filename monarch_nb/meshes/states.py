@@ -7,7 +7,7 @@ Rule: state and nothing that acts; the handles (`ProcMesh`, `ActorMesh`) wrap it
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -48,7 +48,7 @@ class ProcsState(MeshState):
 
     Of a mesh of this process's own, by rank: `homes`, where each was spawned; `slots`, as in
     `Seat`; `chosen_gpus`, its CUDA_VISIBLE_DEVICES where that is given. `moves` says which ranks
-    the last heal has started on other hosts.
+    the last heal has started on other hosts, `restarting` which come back by themselves, and why.
     """
 
     kind = "proc"
@@ -57,6 +57,7 @@ class ProcsState(MeshState):
     slots: list[int] = field(default_factory=list)
     chosen_gpus: list[str | None] = field(default_factory=list)
     moves: list[str] = field(default_factory=list, init=False)
+    restarting: Mapping[int, str] = field(default_factory=dict, init=False)
     pids: dict[int, int] = field(default_factory=dict)
     actors: list[ActorsState] = field(default_factory=list)
     generation: int = 0
@@ -106,6 +107,15 @@ class ProcsState(MeshState):
 
     def note_moves(self, moves: list[str]) -> None:
         self.moves = moves
+
+    def note_restarts(self, ranks: Iterable[int], why: str) -> None:
+        """Note that new processes take the place of these, as those before ended so."""
+        self.restarting = {**self.restarting, **dict.fromkeys(ranks, why)}
+
+    def end_restarts(self, ranks: Iterable[int]) -> None:
+        """Note that what lives on these is there, or will not come."""
+        over = set(ranks)
+        self.restarting = {rank: why for rank, why in self.restarting.items() if rank not in over}
 
     def share(self) -> None:
         """Note that a handle goes to another process: the mesh lives as long as its owner."""

@@ -51,7 +51,7 @@ def test_what_is_said_of_a_rank_that_has_failed_too_often():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "says"),
+    "arguments, error, says",
     [
         ({"max": 0}, ValueError, "max=0: 1 restart or more"),
         ({"max": -1}, ValueError, "max=-1"),

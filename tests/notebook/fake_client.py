@@ -172,6 +172,9 @@ class FakeClient:
     def on_mended(self, callback: Callable[..., None]) -> None:
         """There are no loops."""
 
+    def on_restarted(self, callback: Callable[[str], None]) -> None:
+        """Nothing fails here."""
+
     def interrupt(self, tag: int | None) -> None:
         self.interrupted.append(tag)
         for run_tag, run in self.control.runs:

@@ -2,8 +2,9 @@
 
 Rules of the file: a rank numbers its errors, so one that comes with the outcome of a cell and again
 when the rank is asked counts once. What a person has interrupted or stopped is no failure, and the
-death of a rank that was healed is none any more. The 32 kinds of failure of a mesh that happened
-last are kept. Everything but `of` runs in the inbox thread or returns at once.
+death of a rank that was healed is none any more; of one that came back by itself it is. The 32
+kinds of failure of a mesh that happened last are kept. Everything but `of` runs in the inbox thread
+or returns at once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from monarch_nb.core.errors.records import ErrorRecord, FrameRecord
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.status import GetDetails, KeptError, RankDetails
-from monarch_nb.meshes.states import Place, newest_of, place_of
+from monarch_nb.meshes.states import Place, ProcsState, newest_of, place_of
 from monarch_nb.process.supervision.recent_errors import KEPT
 
 if TYPE_CHECKING:
@@ -193,6 +194,8 @@ class Failures:
             if self._numbers.get(state.name) != state.number:
                 return
             groups = self._meshes[state.name]
+            restarts = state.restarting if isinstance(state, ProcsState) else {}
+            ranks = [rank for rank in ranks if rank not in restarts]
             for key, found in [each for each in groups.items() if each[1].record.died]:
                 left = tuple(rank for rank in found.ranks if rank not in ranks)
                 count = found.count - len(found.ranks) + len(left)

@@ -154,7 +154,9 @@ class MeshView:
         # The ranks that may have changed: all, after what is told of no rank
         state, sources = self.state, self._sources
         silent = frozenset(sources.silent) if sources.silent else None
-        key = (state.version, state.ended, state.initialized.done(), len(sources.dead), silent)
+        restarting = tuple(state.restarting)
+        key = (state.version, state.ended, state.initialized.done(), len(sources.dead), silent,
+               restarting)  # fmt: skip
         if key == self._key:
             return [self._rank_of[each] for each in changed if each in self._rank_of]
         if self._key is None or key[:2] != self._key[:2]:
@@ -166,7 +168,7 @@ class MeshView:
         living = {process for process in state.processes if process not in sources.dead}
         self.missing = living if state.initialized.done() else set()
         all_well = len(living) == len(self._rank_of) and living.isdisjoint(sources.silent)
-        self._any_odd = not all_well or state.ended is not None
+        self._any_odd = not all_well or state.ended is not None or bool(restarting)
         self._places = [None] * len(state.processes)
         return range(len(state.processes))
 
@@ -200,10 +202,17 @@ class MeshView:
                 state, what, since, detail = "stopped", "", 0.0, mesh.ended
             elif process in sources.silent:
                 state, detail = "silent", SILENT
+            if known is None or ended is not None:
+                state, detail = self._restarting(rank, state, detail)
         place = self._places[rank] or self._place_of(rank, process)
         counts = queue, calls, failed, beat
         # of a tuple: a call with thirteen arguments would take three times as long
         return _new(RankStatus, (rank, *place, state, what, since, detail, *counts, usage))
+
+    def _restarting(self, rank: int, state: str, detail: str) -> tuple[str, str]:
+        if (why := self.state.restarting.get(rank)) is None:
+            return state, detail
+        return "starting", f"restarts: it {why}"
 
     def _place_of(self, rank: int, process: int) -> Place:
         # kept once its agent has told the pid: `state.pids` may have that of the life before

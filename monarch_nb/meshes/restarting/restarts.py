@@ -7,6 +7,7 @@ brought back is told to its owner and to everybody who may wait for it: nobody w
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -50,9 +51,11 @@ class Restarts:
         self._healing = healing
         self._clock = clock
         self._losses: dict[tuple[int, int], _Loss] = {}  # by number of the mesh, and rank
-        self._at_work: dict[int, ProcsState] = {}
+        self._due: dict[int, ProcsState] = {}  # where something is to be brought back, by number
+        self._at_work: set[int] = set()
         self._lock = threading.Lock()
         supervision.on_losses.append(self._take)
+        supervision.on_told.append(self._begin)
         supervision.on_disowned.append(self._disowned)
 
     # what is lost: `marking` is held, mostly in the inbox thread
@@ -96,20 +99,15 @@ class Restarts:
         state.await_return(ranks)
         procs = _procs(state)
         with self._lock:
-            is_begun = procs.number in self._at_work
-            self._at_work[procs.number] = procs
-        if not is_begun:
-            threading.Thread(
-                target=self._work, args=(procs.number,), name="monarch-restarts", daemon=True
-            ).start()
+            self._due[procs.number] = procs
 
     def _without(self, failure: MeshFailure, back: dict[int, set[int]]) -> MeshFailure | None:
         # what is told of processes: those that are replaced are no failure
         state = failure.state
-        found = back.get(state.number, set()) if isinstance(state, ProcsState) else set()
-        if not found:
+        if not isinstance(state, ProcsState) or not (found := back.get(state.number)):
             return failure
         state.await_return(found.intersection(failure.crashed_ranks))
+        state.note_restarts(found.intersection(failure.crashed_ranks), _how(failure))
         left = [rank for rank in failure.crashed_ranks if rank not in found]
         return failure.of(left) if left else None
 
@@ -119,6 +117,14 @@ class Restarts:
             self._moved.announce_given_up(state, every, f"its mesh was stopped: {state.ended}")
 
     # bringing it back: a thread for each mesh of processes
+
+    def _begin(self) -> None:
+        with self._lock:
+            new = self._due.keys() - self._at_work
+            self._at_work |= new
+        for number in new:
+            work = functools.partial(self._work, number)
+            threading.Thread(target=work, name="monarch-restarts", daemon=True).start()
 
     def _work(self, number: int) -> None:
         while (procs := self._next(number)) is not None:
@@ -132,16 +138,18 @@ class Restarts:
 
     def _next(self, number: int) -> ProcsState | None:
         with self._lock:
-            for actors in list(self._at_work[number].actors):
+            for actors in list(self._due[number].actors):
                 if actors.returning:
                     return _procs(actors)
-            del self._at_work[number]
+            del self._due[number]
+            self._at_work.discard(number)
             return None
 
     def _tell_when_made(self, made: Made) -> None:
         actors = made.actors
 
         def tell(_: object) -> None:
+            _procs(actors).end_restarts(actors.proc_ranks[rank] for rank in made.ranks)
             back = [rank for rank in made.ranks if rank not in actors.lost]
             if actors.ended is None and back:
                 self._tell_back(actors, back)
@@ -155,7 +163,7 @@ class Restarts:
                 losses.setdefault(loss, []).append(rank)
         for loss, some in losses.items():
             took_s = self._clock() - loss.at
-            self._say(f"{actors.name}: {rank_words(some)} {loss.how}; restarted in {took_s:.1f} s")
+            self._say(f"{actors.name}: {rank_words(some)} {loss.how}; restarted in {took_s:.2f} s")
 
     def _say(self, line: str) -> None:
         if not self.on_restarted:
@@ -183,6 +191,7 @@ class Restarts:
         for rank in ranks:
             self._losses.pop((state.number, rank), None)
         state.give_up(ranks, why)
+        _procs(state).end_restarts(state.proc_ranks[rank] for rank in ranks)
         self._moved.announce_given_up(state, ranks, why)
         self._spawner.tell_to_stop(state, ranks, why)
 

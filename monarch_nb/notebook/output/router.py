@@ -48,6 +48,7 @@ class OutputRouter:
         client.on_pulse(self._cells.look_again)
         client.on_groups_made(self._made_again)
         client.on_mended(self._mended)
+        client.on_restarted(self._restarted)
         client.comms.listen(self._comms)
 
     def route(self, event: OutputEvent) -> None:
@@ -73,6 +74,10 @@ class OutputRouter:
         # a loop goes on: said where it stands
         if (cell := self._cells.of(mended.tag)) is not None:
             self.say(cell, mended.text)
+
+    def _restarted(self, line: str) -> None:
+        # actors have come back by themselves
+        self._tell(f"{line}\n")
 
     def _tell(self, text: str) -> None:
         if (cell := self._cells.running) is None:

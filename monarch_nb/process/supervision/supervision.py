@@ -364,6 +364,8 @@ class Supervision:
         self.on_losses: list[Callable[[list[MeshFailure]], list[MeshFailure]]] = []
         """Each is called with what meshes of ours have lost, while `marking` is held; it returns
         that of which owners are to be told: the rest is brought back."""
+        self.on_told: list[Callable[[], None]] = []
+        """Each is called when everybody has been told of a loss: what is lost may be replaced."""
         self.on_dead: list[Callable[[Mapping[int, Exit]], None]] = []
         """Each is called with processes that are gone, before anybody who waits for them is told,
         while `marking` is held."""
@@ -413,6 +415,11 @@ class Supervision:
                 listener(each)
         for owner_port, (failure, states) in failures.items():
             self.raise_to(owner_port, failure, seen=not told.isdisjoint(states))
+        self._is_told()
+
+    def _is_told(self) -> None:
+        for listener in self.on_told:
+            listener()
 
     def controller_left(self, ended: Exit) -> None:
         """Go on without the controller: waits for it end, what it owns stays. What is owned by an
@@ -476,7 +483,9 @@ class Supervision:
     def comes_back(self, failure: MeshFailure) -> bool:
         """Tell whether what has failed is brought back, so that its owner need not be told."""
         with self.marking:
-            return not self._to_be_told([failure])
+            is_told = bool(self._to_be_told([failure]))
+        self._is_told()
+        return not is_told
 
     def on_actor_failed(self, failed: ActorFailed, message: Message) -> None:
         state = self.states.get(failed.port)

@@ -10,6 +10,7 @@ from monarch_nb import Actor, ActorError, endpoint
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.wire.messages import codec
 from monarch_nb.core.wire.messages.status import KeptError, RankDetails
+from monarch_nb.elastic import restart
 from monarch_nb.errors import RemoteProtocolError
 from tests import inside
 from tests.control.conftest import WITHIN_S, Mesh
@@ -168,6 +169,19 @@ def test_a_rank_that_was_healed_has_not_exited_any_more(mesh):
     assert told(made) == [((1,), "ValueError: before", "cell", 1)]
     made.cell("import os\nif rank == 2: os._exit(7)")
     assert [(ranks, count) for ranks, _, _, count in told(made)] == [((2,), 1), ((1,), 1)]
+
+
+@pytest.mark.fault
+def test_the_death_of_a_rank_that_came_back_by_itself_is_kept(mesh):
+    made = mesh(2)
+    again = made.procs.spawn("again", Worker, supervise=restart())
+    before = again.slice(gpus=1).pid.call_one().get(timeout=WITHIN_S)
+    os.kill(before, signal.SIGKILL)
+    back = again.slice(gpus=1)
+    eventually(lambda: (found := back.pid.call_one()).exception(WITHIN_S) is None and found.get())
+    [(ranks, headline, _, count)] = told(made)
+    assert (ranks, count) == ((1,), 1)
+    assert "killed by signal 9" in headline
 
 
 def test_a_new_mesh_of_the_same_name_has_nothing_of_the_old_one(mesh):
