@@ -9,6 +9,7 @@ import pytest
 
 from monarch_nb import RankExited, RankUnreachable, this_host
 from monarch_nb.control.client import client
+from monarch_nb.elastic import restart
 from tests import inside
 from tests.faults.actors import Worker
 from tests.support import _read, descendants, eventually, is_running
@@ -101,3 +102,16 @@ def test_a_heal_sees_all_that_was_lost_together(mesh, monkeypatch):
     assert not {first, second} <= proc.dead.keys()
     made.procs.heal()
     assert list(made.workers.add.call().get(timeout=30).values()) == [1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.parametrize("victim", ["zygote", "agent"])
+def test_actors_that_restart_come_back_with_their_host(mesh, victim, failures):
+    made = mesh(2)
+    again = made.procs.spawn("again", Worker, supervise=restart())
+    sleeping = again.sleep.call(60.0)
+    os.kill(process_of(victim, made.pids), signal.SIGKILL)
+    assert "is not run again" in str(sleeping.exception(timeout=20))
+    assert list(again.add.call().get(timeout=30).values()) == [1, 1]
+    assert {failure.mesh_name for failure in failures} <= {made.workers.name}
