@@ -24,6 +24,7 @@ from monarch_nb.config import Config
 from monarch_nb.control.api import Control
 from monarch_nb.control.client import client
 from monarch_nb.core.wire.frames import HOST_SHIFT
+from monarch_nb.elastic import restart
 from monarch_nb.errors import AuthError, LaunchError
 from monarch_nb.net import keys, wire
 from monarch_nb.net.known_hosts import fingerprint
@@ -238,6 +239,24 @@ def test_a_host_that_is_revoked_ends_its_ranks_and_is_dialled_only_when_named(wo
     again = attach_to_workers(workers=[addresses[1]])
     assert again.initialized.get(30) is True
     assert Control().hosts()[-1].state == "here"
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_actors_of_a_lost_host_restart_beside_the_others(workers, monkeypatch):
+    told = []
+    monkeypatch.setattr("monarch_nb.unhandled_fault_hook", told.append, raising=False)
+    addresses, pids_of = workers(2)
+    procs = attach_to_workers(workers=addresses).spawn_procs()
+    actors = procs.spawn("where", Where, supervise=restart())
+    before = [pid for pid, _ in actors.where.call().get(60).values()]
+    waiting = actors.slice(hosts=1).wait_for.call_one("/never")
+    os.kill(pids_of[1].pid, signal.SIGKILL)
+    assert "is not run again" in str(waiting.exception(60))
+    after = [pid for pid, _ in actors.where.call().get(60).values()]
+    assert [old == new for old, new in zip(before, after, strict=True)] == [True, False]
+    assert len({each >> HOST_SHIFT for each in inside.state(procs).agents}) == 1
+    assert not told
 
 
 @pytest.mark.slow
