@@ -43,6 +43,8 @@ T = TypeVar("T")
 class FunctionRunner(Actor):
     """Runs plain functions in a process, for `ProcMesh.execute`."""
 
+    keeps_nothing = True
+
     @endpoint
     def run(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -164,6 +164,11 @@ class ActorsState(MeshState):
     initialized: Future[None] = field(default_factory=lambda: completed(None), init=False)
     respawn: Callable[[list[int]], Future[None]] | None = field(default=None, init=False)
 
+    @property
+    def keeps_nothing(self) -> bool:
+        """Tell whether these are the runtime's own, and are as good when they are made again."""
+        return getattr(self.cls, "keeps_nothing", False)
+
     def restart_no_more(self) -> None:
         """Have what is lost from now on be lost."""
         self.restarts = None

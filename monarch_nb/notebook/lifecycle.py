@@ -241,12 +241,19 @@ class Lifecycle:
         self.control.kill(mesh, ranks)
 
     def _end(self, mesh: ProcMesh, ranks: Sequence[int]) -> None:
+        before = self.control.processes(mesh, ranks)
         self._kill(mesh, ranks)
         deadline = time.monotonic() + STOP_S
-        while not set(ranks).issubset(self.control.lost(mesh)):
+        while not self._have_ended(mesh, ranks, before):
             if time.monotonic() > deadline:
                 raise MagicError(f"{mesh.name}: {rank_words(ranks)} did not end; see %mesh status")
             time.sleep(POLL_S)
+
+    def _have_ended(self, mesh: ProcMesh, ranks: Sequence[int], before: Sequence[int]) -> bool:
+        # actors that restart may have brought back a rank already
+        now, lost = self.control.processes(mesh, ranks), self.control.lost(mesh)
+        pairs = zip(ranks, before, now, strict=True)
+        return all(rank in lost or new != old for rank, old, new in pairs)
 
 
 def _in_the_way(mesh: ProcMesh, asked: Asked, *, is_named: bool) -> str:

@@ -99,3 +99,9 @@ def test_the_next_controller_of_a_kept_mesh_restarts_too():
         assert again[0] == before[0]
         assert again[1] not in (before[1], after[1])
         kernel.ok("%mesh down")
+
+
+def test_a_rank_that_the_user_restarts(kernel):
+    assert "rank 1" in kernel.ok("%mesh restart 1").shown
+    assert "2 ranks" in kernel.ok("%mesh status").shown
+    assert kernel.ok("print(*generators.generate.call().get().values())").text() == "1 1\n"

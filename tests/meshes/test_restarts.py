@@ -243,6 +243,15 @@ def test_actors_beside_them_that_nobody_restarts_are_lost(procs, generators, fai
 
 
 @pytest.mark.fault
+def test_functions_that_a_mesh_has_run_are_no_loss(procs, generators, failures):
+    assert len(set(procs.execute(os.getpid).values())) == 3
+    kill(generators, 1)
+    assert support.eventually(lambda: counts_or_none(generators))[1] == 11
+    assert procs.execute(os.getpid).values() == pids(generators)
+    assert not failures
+
+
+@pytest.mark.fault
 @pytest.mark.parametrize("what", ["procs", "generators"])
 def test_a_stop_that_comes_with_a_death(spawn, what, failures):
     trainer = spawn().spawn("trainer", Trainer)

@@ -102,12 +102,17 @@ class Restarts:
             self._due[procs.number] = procs
 
     def _without(self, failure: MeshFailure, back: dict[int, set[int]]) -> MeshFailure | None:
-        # what is told of processes: those that are replaced are no failure
+        # processes that are replaced are no failure, nor is what comes back with them as it was
         state = failure.state
-        if not isinstance(state, ProcsState) or not (found := back.get(state.number)):
+        if isinstance(state, ProcsState):
+            found = back.get(state.number, set()).intersection(failure.crashed_ranks)
+            state.note_restarts(found, _how(failure))
+        elif isinstance(state, ActorsState) and state.keeps_nothing:
+            places = back.get(_procs(state).number, set())
+            found = {rank for rank in failure.crashed_ranks if state.proc_ranks[rank] in places}
+        else:
             return failure
-        state.await_return(found.intersection(failure.crashed_ranks))
-        state.note_restarts(found.intersection(failure.crashed_ranks), _how(failure))
+        state.await_return(found)
         left = [rank for rank in failure.crashed_ranks if rank not in found]
         return failure.of(left) if left else None
 
@@ -204,4 +209,5 @@ def _procs(state: ActorsState) -> ProcsState:
 def _how(failure: MeshFailure) -> str:
     if failure.ended is not None:
         return failure.ended.plainly()
-    return f"failed ({failure.event.splitlines()[0]})"
+    event = failure.event.splitlines()[0]
+    return f"failed, {event.rpartition('have failed: ')[2]}"
