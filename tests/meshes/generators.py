@@ -49,6 +49,25 @@ class Generator(Actor):
         raise ValueError("nobody waits")
 
 
+class Noting(Actor):
+    """Notes in a file that it was made, and that it has ended."""
+
+    def __init__(self, note: str) -> None:
+        self.note = note
+        self._add("made")
+
+    def __cleanup__(self, _: Exception | None) -> None:
+        self._add("ended")
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+    def _add(self, word: str) -> None:
+        with open(self.note, "a") as file:
+            file.write(f"{word} ")
+
+
 class Trainer(Actor):
     """Calls generators that another process owns."""
 

@@ -1,5 +1,6 @@
 """Actors that are restarted: who fails comes back at the same place, and the others go on."""
 
+import contextlib
 import os
 import re
 import signal
@@ -8,9 +9,10 @@ import threading
 import pytest
 
 from monarch_nb import Channel, RankExited, SupervisionError, this_proc
+from monarch_nb.control.client import client
 from monarch_nb.elastic import restart
 from tests import support
-from tests.meshes.generators import Generator, Owner, Trainer
+from tests.meshes.generators import Generator, Noting, Owner, Trainer
 
 OFTEN = restart(max=100, within_s=60)
 
@@ -270,6 +272,17 @@ def test_a_stop_that_comes_with_a_death(spawn, what, failures):
 
 
 @pytest.mark.fault
+def test_a_stop_in_the_midst_of_a_restart_ends_what_is_made_after_it(procs, tmp_path):
+    note = tmp_path / "note"
+    made = procs.spawn("noting", Noting, str(note), supervise=OFTEN)
+    before = pids(made)
+    client().on_heal(lambda mesh, _: mesh == procs.name and made.stop().get(timeout=20))
+    os.kill(before[1], signal.SIGKILL)
+    support.eventually(lambda: note.read_text().count("made") == 4)
+    support.eventually(lambda: note.read_text().count("ended") == 3)
+
+
+@pytest.mark.fault
 def test_generators_of_an_actor(spawn):
     owner = spawn().spawn("owner", Owner)
     generators = owner.handle.call_one().get(timeout=20)
@@ -302,6 +315,26 @@ def test_an_owner_that_dies_lets_nobody_wait(spawn, failures):
     with pytest.raises(TimeoutError):
         call.get(timeout=0.5)
     os.kill(boss, signal.SIGKILL)
+    assert call.get(timeout=20) == 1
+
+
+@pytest.mark.fault
+def test_calls_of_others_wait_while_the_owner_has_not_restarted_an_actor(spawn):
+    owner = spawn().spawn("owner", Owner)
+    generator = owner.handle.call_one().get(timeout=20).slice(gpus=0)
+    boss = owner.pid.call_one().get(timeout=20)
+    assert [generator.generate.call_one().get(timeout=20) for _ in range(2)] == [1, 2]
+    support.stop(boss)
+    generator.fail.broadcast()
+
+    def waiting():
+        call = generator.generate.call_one()
+        with contextlib.suppress(SupervisionError, TimeoutError):  # those sent before it failed
+            call.get(timeout=0.2)
+        return None if call.done() else call
+
+    call = support.eventually(waiting)
+    os.kill(boss, signal.SIGCONT)
     assert call.get(timeout=20) == 1
 
 

@@ -89,7 +89,7 @@ class Healing:
             places = {each.proc_ranks[rank] for each, ranks in wanted for rank in ranks}
             lost = [rank for rank in self._dead(state) if rank in places]
             if lost:
-                self._wait_for_silent_hosts(state)
+                self._wait_for_silent_hosts(state, lost)
                 self._take_seats(state, lost)
             made_on = [self._missing(actors, state, ranks) for actors, ranks in wanted]
             self._spawn(state, lost)
@@ -131,7 +131,7 @@ class Healing:
         # New processes in the places of the dead. May be tried again when one of them dies too.
         assert state.respawn is not None
         state.note_moves([])
-        self._wait_for_silent_hosts(state)
+        self._wait_for_silent_hosts(state, range(len(state.processes)))
         lost = self._dead(state)
         if not lost:
             return
@@ -161,18 +161,18 @@ class Healing:
             for copy in [copy for key, copy in copies.get(old, {}).items() if key not in there]:
                 copy(new).get()
 
-    def _wait_for_silent_hosts(self, state: ProcsState) -> None:
-        # until they are heard again, or given up: `outage_s` at most
-        if silent := self._on_silent_hosts(state):
+    def _wait_for_silent_hosts(self, state: ProcsState, ranks: Sequence[int]) -> None:
+        # of these ranks, until they are heard again, or given up: `outage_s` at most
+        if silent := self._on_silent_hosts(state, ranks):
             what = f"the host of {rank_words(silent)} cannot be heard"
             _log.warning("%s: %s; the heal waits until it is, or is given up", state.name, what)
-        while state.ended is None and self._on_silent_hosts(state):
+        while state.ended is None and self._on_silent_hosts(state, ranks):
             self._something_changed.wait()
             self._something_changed.clear()
 
-    def _on_silent_hosts(self, state: ProcsState) -> list[int]:
+    def _on_silent_hosts(self, state: ProcsState, ranks: Sequence[int]) -> list[int]:
         silent = self._supervision.silent
-        return [rank for rank, agent in enumerate(state.agents) if agent in silent]
+        return [rank for rank in ranks if state.agents[rank] in silent]
 
     def _missing(
         self, actors: ActorsState, procs: ProcsState, of: Collection[int] | None = None
