@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from monarch_nb import Channel, RankExited, SupervisionError, this_proc
+from monarch_nb import Channel, MeshFailure, RankExited, SupervisionError, this_proc
 from monarch_nb.control.client import client
 from monarch_nb.elastic import restart
-from tests import support
+from tests import inside, support
 from tests.meshes.generators import Generator, Noting, Owner, Trainer
 
 OFTEN = restart(max=100, within_s=60)
@@ -219,6 +219,22 @@ def test_a_trainer_is_told_that_a_rank_does_not_come_back(procs, spawn, tmp_path
         late.call.call_one(made).get(timeout=20)
 
 
+@pytest.mark.fault
+def test_an_actor_that_fails_too_often_in_its_process(procs, spawn, failures):
+    trainer = spawn().spawn("trainer", Trainer)
+    made = procs.spawn("generators", Generator, supervise=restart(max=1, within_s=60))
+    assert len(trainer.call.call_one(made).get(timeout=20)) == 3
+    for _ in range(2):
+        support.eventually(lambda: counts_or_none(made))
+        made.slice(gpus=1).fail.broadcast()
+    [failure] = support.eventually(lambda: failures)
+    assert "nobody waits" in failure.report()
+    assert "rank 1 was restarted 1 time within 60 s" in failure.report()
+    assert isinstance(failure.cause, ValueError)
+    with pytest.raises(Exception, match="(?s)nobody waits.*restarted 1 time within 60 s"):
+        trainer.call.call_one(made).get(timeout=20)
+
+
 def test_what_cannot_be_made_the_first_time_fails_as_without(procs, tmp_path, failures):
     made = procs.spawn("generators", Generator, fate=fates(tmp_path, "raises"), supervise=OFTEN)
     with pytest.raises(Exception, match="cannot be made"):
@@ -269,6 +285,27 @@ def test_a_stop_that_comes_with_a_death(spawn, what, failures):
             counts(generators)
         procs.stop().get(timeout=20)
     assert not any(failure.mesh_name == "generators" for failure in failures)
+
+
+@pytest.mark.parametrize("what", ["procs", "generators"])
+def test_a_stop_ends_the_wait_for_a_restart(procs, generators, what):
+    state = inside.state(generators)
+    state.await_return([1])  # nobody begins it: it may take as long as a host needs
+    state.lose(MeshFailure(state, [1], "was lost"))
+    told: list[str] = []
+
+    def call():
+        with pytest.raises(SupervisionError) as caught:
+            generators.slice(gpus=1).generate.call_one()
+        told.append(str(caught.value))
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    caller.join(0.3)
+    assert caller.is_alive()
+    {"procs": procs, "generators": generators}[what].stop().get(timeout=20)
+    caller.join(20)
+    assert "status stopped: stopped by client" in told[0]
 
 
 @pytest.mark.fault
