@@ -216,22 +216,20 @@ class Spawner:
         if summary is None:
             event = "the bootstrap function of its process raised"
         failure = MeshFailure(state, failed, event)
-        state.lose(failure)
-        if again:
-            if not is_restart or self.supervision.comes_back(failure):
-                return
-        elif state.ended is not None:  # stopped before it was there: no failure
-            return
-        else:
+        if not again:
             state.restart_no_more()
+        told = self.supervision.failed(failure)
+        if told is None or (again and not is_restart) or state.ended is not None:
+            return  # stopped before it was there: no failure
+        if not again:
             every = range(len(state.processes))
             self.tell_to_stop(state, every, "another rank's constructor failed")
 
         def report() -> None:
             what, size = f"{state.name}.__init__", len(state.processes)
             payload = errors[0].payload
-            failure.caused_by(remote_errors.unpack(payload, what=what, rank=failed[0], size=size))
-            self.supervision.raise_to(state.owner_port, failure, seen=False)
+            told.caused_by(remote_errors.unpack(payload, what=what, rank=failed[0], size=size))
+            self.supervision.raise_to(state.owner_port, told, seen=False)
 
         threading.Thread(target=report, name="monarch-failure", daemon=True).start()
 

@@ -42,11 +42,11 @@ def test_each_rank_has_a_count_of_its_own():
 
 
 def test_what_is_said_of_a_rank_that_has_failed_too_often():
-    assert Intensity(restart(max=3, within_s=60)).refusal(2) == (
+    assert Intensity(restart(max=3, within_s=60)).refusal([2]) == (
         "rank 2 was restarted 3 times within 60 s"
     )
-    assert Intensity(restart(max=1, within_s=0.5)).refusal(0) == (
-        "rank 0 was restarted 1 time within 0.5 s"
+    assert Intensity(restart(max=1, within_s=0.5)).refusal([0, 1, 3]) == (
+        "ranks 0-1,3 were restarted 1 time within 0.5 s"
     )
 
 

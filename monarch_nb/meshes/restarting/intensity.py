@@ -6,7 +6,10 @@ As in Erlang's OTP: an intensity (`max`) and a period (`within_s`). Rule: no clo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from monarch_nb.core.errors.folding import rank_words
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Intensity:
         >>> restarts = Intensity(restart(max=1, within_s=10))
         >>> restarts.allows(2, now=100.0), restarts.allows(2, now=105.0)
         (True, False)
-        >>> restarts.refusal(2)
+        >>> restarts.refusal([2])
         'rank 2 was restarted 1 time within 10 s'
     """
 
@@ -69,7 +72,8 @@ class Intensity:
         self._at[rank] = [*recent, now]
         return True
 
-    def refusal(self, rank: int) -> str:
-        """Say why it is not, for people."""
+    def refusal(self, ranks: Sequence[int]) -> str:
+        """Say why they are not, for people."""
         times = "1 time" if self.wanted.max == 1 else f"{self.wanted.max} times"
-        return f"rank {rank} was restarted {times} within {self.wanted.within_s:g} s"
+        were = "was" if len(ranks) == 1 else "were"
+        return f"{rank_words(ranks)} {were} restarted {times} within {self.wanted.within_s:g} s"

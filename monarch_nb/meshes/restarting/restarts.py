@@ -68,29 +68,27 @@ class Restarts:
             if not isinstance(state, ActorsState) or state.restarted_by is None:
                 told.append(failure)
                 continue
-            taken, refused = self._decide(state, failure)
+            taken = self._allowed(state, failure)
             if taken:
                 self._await(state, failure, taken)
                 places = {state.proc_ranks[rank] for rank in taken}
                 back.setdefault(_procs(state).number, set()).update(places)
-            told += refused
+            if refused := [rank for rank in failure.crashed_ranks if rank not in taken]:
+                told.append(self._refuse(state, failure.of(refused)))
         return [rest for each in told if (rest := self._without(each, back)) is not None]
 
-    def _decide(
-        self, state: ActorsState, failure: MeshFailure
-    ) -> tuple[list[int], list[MeshFailure]]:
+    def _allowed(self, state: ActorsState, failure: MeshFailure) -> list[int]:
         now, restarts = self._clock(), state.restarts
-        taken: list[int] = []
-        refused: list[MeshFailure] = []
-        for rank in failure.crashed_ranks:
-            if restarts is not None and restarts.allows(rank, now):
-                taken.append(rank)
-                continue
-            why = _OVER if restarts is None else restarts.refusal(rank)
-            refused.append(failure.of([rank]))
-            state.lose_for_good(refused[-1])
-            self._tell_given_up(state, [rank], why)
-        return taken, refused
+        if restarts is None:
+            return []
+        return [rank for rank in failure.crashed_ranks if restarts.allows(rank, now)]
+
+    def _refuse(self, state: ActorsState, failure: MeshFailure) -> MeshFailure:
+        ranks = failure.crashed_ranks
+        state.lose_for_good(failure)
+        why = _OVER if state.restarts is None else state.restarts.refusal(ranks)
+        self._tell_given_up(state, ranks, why)
+        return failure
 
     def _await(self, state: ActorsState, failure: MeshFailure, ranks: list[int]) -> None:
         now = self._clock()

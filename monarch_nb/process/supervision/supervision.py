@@ -480,22 +480,21 @@ class Supervision:
             losses = take(losses)
         return losses
 
-    def comes_back(self, failure: MeshFailure) -> bool:
-        """Tell whether what has failed is brought back, so that its owner need not be told."""
+    def failed(self, failure: MeshFailure) -> MeshFailure | None:
+        """Note a failure; return what its owner is to be told, None where all is brought back."""
         with self.marking:
-            is_told = bool(self._to_be_told([failure]))
+            failure.state.lose(failure)
+            told = next(iter(self._to_be_told([failure])), None)
         self._is_told()
-        return not is_told
+        return told
 
     def on_actor_failed(self, failed: ActorFailed, message: Message) -> None:
         state = self.states.get(failed.port)
         if state is None or state.ended is not None or message.rank in state.lost:
             return
-        failure = MeshFailure(state, [message.rank], failed.text)
-        with self.marking:
-            state.lose(failure)
-            if self.comes_back(failure):
-                return
+        failure = self.failed(MeshFailure(state, [message.rank], failed.text))
+        if failure is None:
+            return
         if message.buffers:
             payload = bytes(message.buffers[-1])
             # user data is unpickled by a thread that may, not by the inbox thread
