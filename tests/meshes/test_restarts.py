@@ -299,7 +299,7 @@ def test_a_stop_ends_the_wait_for_a_restart(procs, generators, what):
             generators.slice(gpus=1).generate.call_one()
         told.append(str(caught.value))
 
-    caller = threading.Thread(target=call)
+    caller = threading.Thread(target=call, daemon=True)
     caller.start()
     caller.join(0.3)
     assert caller.is_alive()
