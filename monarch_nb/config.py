@@ -39,6 +39,9 @@ class Config:
     keep_s: float = 0.0
     """How long meshes of a notebook on this machine go on without their kernel; 0: they end with
     it. `%mesh up --keep 8h` says it of one."""
+    mesh_on: str = ""
+    """Options of `%mesh up` where it names no hosts: `--on slurm --hosts 4`. `monarch-nb run --on`
+    sets it for a notebook."""
     cleanup_s: float = 3.0
     """How long an actor's `__cleanup__` may take."""
     start_s: float = 120.0

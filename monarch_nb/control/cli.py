@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from monarch_nb.config import VERSION
+from monarch_nb.control.batch import subcommands
 from monarch_nb.control.hosts import known_workers
 from monarch_nb.control.jobs.kept import asking
 
@@ -28,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug.add_argument("--pid", type=int, help="of the controller, where several run")
     debug.set_defaults(run=None)
     asking.add_commands(commands)
+    subcommands.add_commands(commands)
     known_workers.add_commands(commands)
     words = list(sys.argv[1:] if argv is None else argv)
     place = words.index("--") if "--" in words else len(words)

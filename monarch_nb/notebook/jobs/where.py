@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from monarch_nb.config import Config
 from monarch_nb.control import engines
 from monarch_nb.control.engines import ENGINES, Engine, Wanted
 from monarch_nb.control.jobs import profiles
@@ -76,7 +78,25 @@ class WhereParser(Parser):
         return [each for each in words if not (has_ranks and each.startswith("--gpus="))]
 
 
-UP: Final = WhereParser("%mesh up", "%mesh up --gpus 4")
+class _UpParser(WhereParser):
+    # Where no hosts are named, those of the setting are meant
+    def parse_args(self, words: list[str]) -> argparse.Namespace:
+        typed, behind = cut(words)
+        if not any(word.partition("=")[0] == "--on" for word in typed):
+            theirs, theirs_behind = cut(_setting())
+            words = [*theirs, *typed, "--", *theirs_behind, *behind]
+        return super().parse_args(words)
+
+
+def _setting() -> list[str]:
+    said = Config.from_environ().mesh_on
+    try:
+        return shlex.split(said)
+    except ValueError as unbalanced:  # quotes
+        raise MagicError(f"MONARCH_NB_MESH_ON={said!r}: {unbalanced}") from None
+
+
+UP: Final = _UpParser("%mesh up", "%mesh up --gpus 4")
 UP.add_argument("--name", type=options.new_name)
 UP.add_argument("--keep", type=options.time, metavar="TIME")
 UP.add_argument("axes", nargs="*", type=options.axis, metavar="axis=size")

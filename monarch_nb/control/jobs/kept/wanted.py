@@ -24,10 +24,16 @@ _OPTIONS: Final = tuple(dict.fromkeys(o for engine in ENGINES.values() for o in 
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what `read` reads."""
     parser.add_argument("spec", nargs="?", metavar="FILE.py[:NAME]", help="a job in a Python file")
+    add_hosts_options(parser)
+    parser.add_argument("--gpus", type=int, help="of each host")
+
+
+def add_hosts_options(parser: argparse.ArgumentParser) -> None:
+    """Add those that say which hosts, and not how many ranks each has."""
     parser.add_argument("--on", metavar="ENGINE", help=f"{', '.join(ENGINES)}, or a profile")
     parser.add_argument("--hosts", type=int, help="how many")
-    parser.add_argument("--gpus", type=int, help="of each host")
     for option in _OPTIONS:
         of = ", ".join(name for name, engine in ENGINES.items() if option in engine.options)
         parser.add_argument(f"--{option}", help=f"of {of}")
@@ -86,6 +92,20 @@ def _wanted(chosen: argparse.Namespace, words: Sequence[str]) -> Wanted:
     if places and hosts != len(places):
         raise ValueError(f"How many hosts? Both {hosts} and {len(places)} were asked for")
     return Wanted(engine, places, hosts, chosen.gpus or 0, options, tuple(words))
+
+
+def typed(chosen: argparse.Namespace, words: Sequence[str]) -> list[str]:
+    """Return what of `add_hosts_options` was typed, as `%mesh up` reads it; nothing where it was
+    nothing. Raises `ValueError` for what cannot be."""
+    named = ("on", "hosts", *_OPTIONS)
+    given = [(name, getattr(chosen, name.replace("-", "_"))) for name in named]
+    found = [f"--{name}={value}" for name, value in given if value is not None]
+    if chosen.on is None:
+        if found or words:
+            raise ValueError(f"{(*found, '--')[0].partition('=')[0]} is for --on ENGINE")
+        return []
+    read(argparse.Namespace(**{**vars(chosen), "spec": None, "gpus": None}), words)
+    return [*found, *(["--", *words] if words else [])]
 
 
 def words_of(asked: dict[str, Any]) -> str:
