@@ -8,10 +8,12 @@ notebook, so a page has it read only; JupyterLab does not save such a file by it
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
+from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from jupyter_server.services.sessions.sessionmanager import SessionManager
 from traitlets import Unicode
@@ -21,6 +23,7 @@ from monarch_nb.control.batch import run_record
 _AsyncLargeFileManager: Any = AsyncLargeFileManager  # their types are incomplete
 _AsyncMappingKernelManager: Any = AsyncMappingKernelManager
 _SessionManager: Any = SessionManager
+_Connection: Any = ZMQChannelsWebsocketConnection
 
 
 class RunContents(_AsyncLargeFileManager):  # type: ignore[misc]  # untyped base
@@ -56,15 +59,30 @@ class RunKernels(_AsyncMappingKernelManager):  # type: ignore[misc]  # untyped b
         client.stop_channels()
 
 
+class RunConnection(_Connection):  # type: ignore[misc]  # untyped base
+    """A page's connection to a kernel; to the run's also while a cell runs."""
+
+    def request_kernel_info(self) -> asyncio.Future[dict[str, Any]]:
+        """Ask for the version of its protocol; not the run's kernel, which would answer when its
+        cell has ended. It is of this release, or of another that speaks Jupyter's 5."""
+        if self.kernel_manager.owns_kernel:
+            asked: asyncio.Future[dict[str, Any]] = super().request_kernel_info()
+            return asked
+        known = asyncio.get_running_loop().create_future()
+        known.set_result({})
+        return known
+
+
 class RunSessions(_SessionManager):  # type: ignore[misc]  # untyped base
     """Sessions; the one of the run's notebook is on the run's kernel."""
 
     run = Unicode(help="Name of the run.").tag(config=True)
 
     async def create_session(self, path: str | None = None, **of_it: Any) -> dict[str, Any]:
-        """Create a session for a page that has opened a file."""
+        """Create a session for a page that has opened a file. JupyterLab says its name only: the
+        path is a word of its own, until it renames the session."""
         found = run_record.find(self.run)
-        if found is not None and path is not None and Path(path).name == Path(found.output).name:
+        if found is not None and of_it.get("name") == Path(found.output).name:
             of_it["kernel_id"] = self.kernel_manager.of_run() or of_it.get("kernel_id")
         session: dict[str, Any] = await super().create_session(path, **of_it)
         return session

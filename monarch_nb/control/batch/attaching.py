@@ -15,6 +15,7 @@ _SERVER: Final = "monarch_nb.control.batch.attached_server"
 _CLASSES: Final = {
     "contents_manager_class": "RunContents",
     "kernel_manager_class": "RunKernels",
+    "kernel_websocket_connection_class": "RunConnection",
     "session_manager_class": "RunSessions",
 }
 

@@ -101,6 +101,7 @@ class Execution:
         try:
             await self._manager.start_kernel(cwd=str(Path(self._run.notebook).parent))
             await self._client.async_start_new_kernel_client()
+            await self._client.note_language()
             yield
         finally:
             if self._client.kc is not None:
@@ -165,6 +166,13 @@ class _Client(NotebookClient):
         )
         self._file = file
         self._transcript = transcript
+
+    async def note_language(self) -> None:
+        # for pages, which ask the kernel, and have no answer while a cell runs
+        assert self.kc is not None
+        reply = await self.async_wait_for_reply(self.kc.kernel_info())
+        if reply is not None:
+            self.nb.metadata["language_info"] = reply["content"]["language_info"]
 
     def _name_cell(self, cell: NotebookNode, cell_index: int) -> None:
         del cell_index
