@@ -98,8 +98,14 @@ BOXES = {
             "kubernetes": LAZY,
             "urllib3": LAZY,
             "yaml": LAZY,
+            "nbclient": EAGER,
+            "nbformat": EAGER,
+            "jupyter_server": EAGER,
         },
         only_in={
+            "nbclient": "execution",
+            "nbformat": "execution notebook_file runner",
+            "jupyter_server": "attached_server",
             "prompt_toolkit": "terminal",
             "ray": "ray",
             "kubernetes": "pods",
@@ -131,8 +137,8 @@ BOXES = {
 }
 SPEAK_PUBLIC = {"notebook", "compat"}  # boxes that use the package as a user would
 COMPANIONS = {
-    "traitlets": {"IPython", "ipykernel"},
-    "jupyter_client": {"ipykernel"},
+    "traitlets": {"IPython", "ipykernel", "nbclient"},
+    "jupyter_client": {"ipykernel", "nbclient"},
     "comm": {"IPython", "ipywidgets"},
 }  # allowed with those
 

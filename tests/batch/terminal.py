@@ -84,4 +84,8 @@ def shown(path: Path | str, index: int) -> str:
 
 def until_shown(path: Path | str, index: int, text: str) -> None:
     """Wait until the file has the text below that cell."""
-    eventually(lambda: text in shown(path, index), READY_S, f"{text!r} below cell {index}")
+
+    def is_shown() -> bool:
+        return Path(path).exists() and text in shown(path, index)
+
+    eventually(is_shown, READY_S, f"{text!r} below cell {index}")

@@ -89,7 +89,7 @@ def test_it_is_stopped_in_order(path):
     assert follower.returncode == 130
     assert "stopped after" in out.splitlines()[-1]
     assert "it was stopped at cell 2 of 3 (%%mesh / print('in') ...)" in out.splitlines()[-1]
-    assert "KeyboardInterrupt" in shown(run.output, 1)
+    assert shown(run.output, 1) == "[0-1] in\nCellInterrupted: all ranks have stopped\n"
     assert executed(run.output).metadata.monarch_nb.run.state == "stopped"
     assert executed(run.output).cells[2].outputs == []
 
