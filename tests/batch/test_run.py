@@ -125,6 +125,7 @@ def test_only_its_user_can_read_what_a_run_keeps(folder):
     kept = [run.folder.parent, run.folder, *run.folder.rglob("*")]
     assert {"record.json", "log", "kernel.json"} <= {each.name for each in kept}
     assert not [each for each in kept if stat.S_IMODE(each.stat().st_mode) & 0o077]
+    assert "curve_secretkey" in json.loads((run.connections / "kernel.json").read_text())
     (folder / "go").touch()
     assert typed("follow")[0] == 0
     assert not list(run.connections.iterdir())
