@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,28 +80,37 @@ BEGIN_ANEW = """async forget => {
 class Server:
     """A JupyterLab server on loopback, with a token, in an empty world.
 
-    `extensions` is the folder that it has those of its page from; else all that are installed. Its
-    kernels have their keys, and what they keep, in `home`.
+    `extensions` is the folder that it has those of its page from; else all that are installed.
+    `command` is what starts it, and takes its options; else JupyterLab itself. Its kernels have
+    their keys, and what they keep, in `home`. `settings` are of its pages.
     """
 
-    def __init__(self, world: Path, extensions: Path | None = None) -> None:
+    def __init__(
+        self,
+        world: Path,
+        extensions: Path | None = None,
+        command: Sequence[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         self.files = world / "work"
-        self.files.mkdir()
+        self.files.mkdir(exist_ok=True)
         self.home = world / "monarch_nb"
         self._log = world / "lab.log"
         self._kept = [f"{world}/settings", f"{world}/workspaces"]
         self._token = secrets.token_hex(16)
         self._port = _free_port()
-        self._settings(world)
+        self._settings(world, settings or {})
         names = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
         folders = {f"JUPYTER_{name}": f"{world}/{name.lower()}" for name in names}
         folders["IPYTHONDIR"] = f"{world}/ipython"
         folders["MONARCH_NB_HOME"] = str(self.home)
         folders["JUPYTERLAB_SETTINGS_DIR"], folders["JUPYTERLAB_WORKSPACES_DIR"] = self._kept
+        own = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={self.files}"]
         command = [
-            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--allow-root"),
+            *(own if command is None else command),
+            *("--no-browser", "--ip=127.0.0.1", "--allow-root"),
             *(f"--port={self._port}", "--ServerApp.port_retries=0"),
-            *(f"--IdentityProvider.token={self._token}", f"--ServerApp.root_dir={self.files}"),
+            f"--IdentityProvider.token={self._token}",
             "--LabApp.expose_app_in_browser=True",
         ]
         if extensions is not None:
@@ -115,10 +124,11 @@ class Server:
                 stdin=subprocess.DEVNULL,
             )
 
-    def _settings(self, world: Path) -> None:
+    def _settings(self, world: Path, settings: Mapping[str, Any]) -> None:
         folder = world / "config_dir/labconfig"
         folder.mkdir(parents=True)
-        (folder / "default_setting_overrides.json").write_text(json.dumps(QUIET))
+        overrides = json.dumps({**QUIET, **settings})
+        (folder / "default_setting_overrides.json").write_text(overrides)
 
     def __enter__(self) -> Self:
         support.eventually(self._answers, READY_S, lambda: f"the server: {self._log.read_text()}")

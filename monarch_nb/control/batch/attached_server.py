@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
@@ -24,6 +24,8 @@ _AsyncLargeFileManager: Any = AsyncLargeFileManager  # their types are incomplet
 _AsyncMappingKernelManager: Any = AsyncMappingKernelManager
 _SessionManager: Any = SessionManager
 _Connection: Any = ZMQChannelsWebsocketConnection
+
+_ANSWER_S: Final = 10.0
 
 
 class RunContents(_AsyncLargeFileManager):  # type: ignore[misc]  # untyped base
@@ -55,8 +57,11 @@ class RunKernels(_AsyncMappingKernelManager):  # type: ignore[misc]  # untyped b
             return
         client = self.get_kernel(kernel_id).client()
         client.start_channels(shell=False, iopub=False, stdin=False, hb=False)
-        client.control_channel.send(client.session.msg("interrupt_request", {}))
-        client.stop_channels()
+        try:
+            client.control_channel.send(client.session.msg("interrupt_request", {}))
+            await client.control_channel.get_msg(timeout=_ANSWER_S)
+        finally:
+            client.stop_channels()
 
 
 class RunConnection(_Connection):  # type: ignore[misc]  # untyped base
