@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from monarch_nb.control.batch import run_record
+from monarch_nb.control.keeping import kept_record
 from tests.batch.terminal import (
     COMMAND,
     READY_S,
@@ -114,6 +115,16 @@ def test_it_is_stopped_while_its_kernel_starts(path):
     code, out, _ = typed("follow")
     assert code == 130
     assert out.splitlines()[-1].startswith("stopped after")
+
+
+def test_meshes_that_pages_keep_by_default_end_with_it(folder, monkeypatch):
+    monkeypatch.setenv("MONARCH_NB_KEEP_S", "600")
+    monkeypatch.setenv("JPY_SESSION_NAME", str(folder / "page.ipynb"))
+    asks = "import os\nprint(os.environ.get('JPY_SESSION_NAME'))"
+    path = notebook(folder / "short.ipynb", "%mesh up --gpus 2", asks)
+    assert typed("run", path)[0] == 0
+    assert kept_record.all_records() == []
+    assert shown(folder / "short.run-1.ipynb", 1) == "None\n"
 
 
 def test_nothing_is_left_when_its_process_is_killed(path):

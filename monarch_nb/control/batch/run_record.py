@@ -7,6 +7,7 @@ the time of its start. Who lists runs removes those that are over since a week.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -122,10 +123,13 @@ def new_folder(notebook: Path, output: Path | None) -> tuple[str, Path]:
 
 
 def find(name: str) -> RunRecord | None:
-    """Return a run as it is now; None where there is none of this name. Raises `AuthError`."""
+    """Return a run as it is now; None where there is none of this name, or of another version of
+    monarch_nb only. Raises `AuthError`."""
     if not re.fullmatch(r"[\w.-]+", name) or not (_folder() / name / "record.json").exists():
         return None
-    return _read(name).now()
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return _read(name).now()
+    return None
 
 
 def all_runs() -> list[RunRecord]:

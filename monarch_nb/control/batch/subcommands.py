@@ -73,12 +73,15 @@ def _run(chosen: argparse.Namespace) -> int:
         *(pid, started_at(pid) or 0, now_s),
     )
     record.write()
-    _start(record)
-    if chosen.no_follow:
-        _say(f"{name} runs and writes {output}. Type: monarch-nb follow {name}\n")
-        return 0
-    _say(f"{name} runs and writes {output}. Ctrl-C leaves it running.\n")
-    return _followed(record)
+    try:
+        _start(record)
+        if chosen.no_follow:
+            _say(f"{name} runs and writes {output}. Type: monarch-nb follow {name}\n")
+            return 0
+        _say(f"{name} runs and writes {output}. Ctrl-C leaves it running.\n")
+        return following.follow(record)
+    except KeyboardInterrupt:
+        return _leave(record)
 
 
 def _check_kernel(name: str) -> None:
@@ -125,15 +128,12 @@ def _start(record: RunRecord) -> None:
         time.sleep(_POLL_S)
 
 
-def _followed(run: RunRecord) -> int:
-    try:
-        return following.follow(run)
-    except KeyboardInterrupt:
-        _say(
-            f"\n{run.name} goes on. Type: monarch-nb follow {run.name}, or monarch-nb attach "
-            f"{run.name}, or monarch-nb stop {run.name}\n"
-        )
-        return _BY_SIGNAL
+def _leave(run: RunRecord) -> int:
+    _say(
+        f"\n{run.name} goes on. Type: monarch-nb follow {run.name}, or monarch-nb attach "
+        f"{run.name}, or monarch-nb stop {run.name}\n"
+    )
+    return _BY_SIGNAL
 
 
 def _runs(chosen: argparse.Namespace) -> int:
@@ -155,11 +155,19 @@ def _state(run: RunRecord) -> str:
 
 
 def _follow(chosen: argparse.Namespace) -> int:
-    return _followed(_meant(chosen.name))
+    run = _meant(chosen.name)
+    try:
+        return following.follow(run)
+    except KeyboardInterrupt:
+        return _leave(run)
 
 
 def _attach(chosen: argparse.Namespace) -> NoReturn:
-    attaching.attach(_running(chosen.name), chosen.behind)
+    run = _running(chosen.name)
+    while not any(run.connections.iterdir()):  # its kernel is about to start
+        time.sleep(_POLL_S)
+        run = _running(run.name)
+    attaching.attach(run, chosen.behind)
 
 
 def _stop(chosen: argparse.Namespace) -> int:
