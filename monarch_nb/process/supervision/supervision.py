@@ -236,9 +236,9 @@ class MeshState:
     def wait_for(self, ranks: Iterable[int]) -> None:
         """Wait until none of these is being brought back. The inbox thread, which brings the news
         of it, does not wait."""
-        wanted = list(ranks)
-        if self._returning and current.proc().links.is_receiving():
+        if not self._returning or current.proc().links.is_receiving():
             return
+        wanted = list(ranks)
         while self._returning:
             found = [each for rank in wanted if (each := self._returning.get(rank)) is not None]
             if not found:
