@@ -370,8 +370,12 @@ class FakeControl:
     def beside_cells(self, run: Callable[[], Any]) -> Any:
         return run()
 
-    def keep(self, mesh: FakeMesh, for_s: float) -> None:
+    def keep(self, mesh: FakeMesh, for_s: float, job: Any = None) -> None:
+        del job
         self.kept[mesh.name] = for_s
+
+    def found_job(self, record: Any, mesh: FakeMesh) -> Any:
+        """Nothing is of a job."""
 
     def kept_for(self, mesh: FakeMesh) -> float | None:
         return self.kept.get(mesh.name)

@@ -10,8 +10,8 @@ from monarch_nb.host.guard import started_at
 def kept(
     meshes: Mapping[str, dict[str, int]], *, driven: bool, for_s: float = 3600.0
 ) -> KeptRecord:
-    """The record of a kernel that has gone, or of this process, which lives."""
-    pid = os.getpid()
+    """The record of a kernel that has gone, or of another process, which lives."""
+    pid = os.getppid()  # a process that lives, and is another one
     return KeptRecord(
         host="here",
         run_dir="/nowhere",

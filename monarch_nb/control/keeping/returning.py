@@ -54,6 +54,7 @@ def ask_for(hosts: KeptHosts, asked: LetGo, driver: int) -> None:
 
 
 def _wait_until_free(hosts: KeptHosts) -> None:
+    # who dials another port of this machine may have this one for a moment
     deadline = time.monotonic() + LET_GO_S
     for _, at in hosts.head.listens:
         while time.monotonic() < deadline:
@@ -68,6 +69,7 @@ def find(client: Client, hosts: KeptHosts) -> list[int]:
     """Be the controller of these hosts; wait for them, and return those that have come. Raises
     `LaunchError` where another program listens in its place."""
     numbers = [host for host, _ in hosts.names]
+    _wait_until_free(hosts)
     client.have_hosts_back(hosts.head, dict(hosts.names))
     deadline = time.monotonic() + COME_S
     for host in numbers:
@@ -94,6 +96,7 @@ def note_missing(client: Client, hosts: KeptHosts, found: Collection[int]) -> No
 def end(hosts: KeptHosts) -> list[str]:
     """Tell these hosts that they are wanted no more; return the names of those that have not asked
     in time: they end when their time is over. Raises `LaunchError` as `find`."""
+    _wait_until_free(hosts)
     with _Dismissal(hosts) as dismissal:
         return dismissal.wait(COME_S)
 

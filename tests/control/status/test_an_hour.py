@@ -62,7 +62,7 @@ def test_while_a_page_looks():
     sources = desk._sources
     state: Any = SimpleNamespace(
         name="m", number=1, version=0, ended=None, initialized=ready(), actors=[], pids={},
-        agents=[AGENT],
+        agents=[AGENT], restarting={},
         processes=[AGENT + 1 + rank for rank in range(RANKS)],
         shape=SimpleNamespace(extent=Extent.from_dict({"gpus": RANKS})),
     )  # fmt: skip

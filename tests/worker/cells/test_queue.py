@@ -58,8 +58,9 @@ class Rank:
         self.work = queue.SimpleQueue()
         quiet = SimpleNamespace(is_on_its_way=lambda: False)
         controller = SimpleNamespace(keeps=False)
+        never = SimpleNamespace(begin=None, end=lambda: None)
         self.cells = cell_queue.CellQueue(
-            runtime, self.work, {}, controller, UnseenCells(), quiet, None
+            runtime, self.work, {}, controller, UnseenCells(), quiet, None, never
         )
         self.shell = self.cells.shell
 

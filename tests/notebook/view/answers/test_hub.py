@@ -226,7 +226,7 @@ def test_which_meshes_are_kept(hub, source):
     ]
     assert page.ask("kept", 2)["value"] == {"kept": [
         {"names": ["mesh0", "other"], "ranks": 9, "driven_by": None, "for_s": 28800.0},
-        {"names": ["mesh0"], "ranks": 2, "driven_by": os.getpid(), "for_s": 0.5},
+        {"names": ["mesh0"], "ranks": 2, "driven_by": os.getppid(), "for_s": 0.5},
     ]}  # fmt: skip
 
 
