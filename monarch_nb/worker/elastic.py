@@ -110,6 +110,7 @@ class CellLoop:
         asked = messages.BeginLoop(self._tag, self._number, step, dict(held), made)
         orders = self._ask(asked)
         self._ranks, self._hang_s = orders.ranks, hang_s
+        self._groups.use_as_one(is_one=True)
         # a process that may have to take the place of one needs it, and has no time for it then
         self._proc.control(self._proc.agent, LoadLibraries(["torch"], soon=True))
         watching = threading.Thread(target=self._watch, name="monarch-elastic", daemon=True)
@@ -175,6 +176,7 @@ class CellLoop:
 
     def end(self, step: int, *, finished: bool) -> None:
         self._ended.set()
+        self._groups.use_as_one(is_one=False)
         self._tell(messages.EndLoop(self._tag, self._number, step, finished))
 
     def _watch(self) -> None:

@@ -193,6 +193,25 @@ def test_one_dies_while_ranks_agree_on_a_step(training, before):
         assert killed == plain, at
 
 
+PAIRS = """%%mesh
+pair = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
+def dies(point, state, when, who, path):
+    if point == "forward":
+        dist.all_reduce(torch.ones(1), group=pair)
+    if rank in who and (state.step, point) == when and not os.path.exists(f"{path}-died-{rank}"):
+        open(f"{path}-died-{rank}", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 1 and (state.step, point) == when and not os.path.exists(f"{path}-waited"):
+        open(f"{path}-waited", "w").close()
+        dist.all_reduce(torch.ones(1), group=pair)  # for rank 0, which waits elsewhere"""
+
+
+def test_a_wait_in_a_group_without_the_dead_one_ends(training):
+    training.kernel.ok(PAIRS)
+    training.run("pairs", (5, "forward"), (2,))
+    assert training.lines("pairs") == training.lines("plain")
+
+
 def test_a_rank_that_hangs_is_ended(training):
     training.kernel.ok(IMPATIENT)
     training.kernel.ok(HANGS)

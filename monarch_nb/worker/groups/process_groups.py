@@ -156,6 +156,7 @@ class ProcessGroups:
         self._places = [home]
         self.is_alone = False
         """Groups are made as if all were there: nobody is met."""
+        self._is_one = False
         self.bereaved = 0
         """How often groups were closed because a member had died."""
         # never let go of: what of theirs has not ended would be waited for
@@ -170,6 +171,11 @@ class ProcessGroups:
 
     def end_alone(self) -> None:
         self.is_alone = False
+
+    def use_as_one(self, *, is_one: bool) -> None:
+        """Let groups be closed also when a member of another one has died: ranks that have met it
+        go on nowhere."""
+        self._is_one = is_one
 
     @property
     def home(self) -> Place:
@@ -342,8 +348,10 @@ class ProcessGroups:
 
     def _abort_bereaved(self) -> None:
         # nobody is to wait in a group that has lost a member: gloo tells its neighbours only
+        all_are = self._is_one and bool(self.deaths.among(self.processes_of(None)))
         for group in list(c10d.world().pg_map):
-            if not self.is_kept(group) and self.deaths.among(self.processes_of(group)):
+            is_bereaved = all_are or self.deaths.among(self.processes_of(group))
+            if not self.is_kept(group) and is_bereaved:
                 self.bereaved += 1  # before what it waits for ends
                 self.keep([group])
                 abort_groups([group])
