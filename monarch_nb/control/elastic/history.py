@@ -22,7 +22,7 @@ class _Past(NamedTuple):
 
 
 class CellHistory:
-    """Of all meshes, by their numbers. Any thread."""
+    """Keeps the last cells of each mesh, by its number. Any thread may call."""
 
     def __init__(self) -> None:
         self._cells: dict[int, deque[_Past]] = {}
@@ -35,6 +35,7 @@ class CellHistory:
             kept.append(_Past(cell, frozenset(ranks)))
 
     def forget(self, mesh: int) -> None:
+        """Drop the cells of a mesh that is down. Harmless when repeated."""
         with self._lock:
             self._cells.pop(mesh, None)
 

@@ -101,6 +101,7 @@ class ElasticLoops:
         self._lock = threading.RLock()
         self._healers: dict[int, threading.Thread] = {}
         supervision.on_exit.append(self._exited)
+        supervision.on_disowned.append(lambda mesh: self.history.forget(mesh.number))
 
     def handlers(self) -> list[Serve]:
         return [
