@@ -16,12 +16,23 @@ from monarch_nb.elastic.reducers import Layout
 from monarch_nb.elastic.state import State, modules_of, optimizers_of, plain_of, stateful_of
 
 
-class _TensorAt(NamedTuple):
-    """Stands for a tensor in what an optimizer keeps."""
+class TensorAt(NamedTuple):
+    """Stands for a tensor. `is_spread`: it is a part of one that ranks have together."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     device: str
+    is_spread: bool
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> TensorAt:
+        local = local_of(tensor)
+        is_spread = hasattr(tensor, "_local_tensor")
+        return TensorAt(local.dtype, tuple(local.shape), str(local.device), is_spread)
+
+    def empty(self) -> torch.Tensor:
+        """Return memory for it, of this process."""
+        return torch.empty(self.shape, dtype=self.dtype)
 
 
 class Description(NamedTuple):
@@ -36,8 +47,15 @@ class Description(NamedTuple):
     plain: dict[str, Any]
     layouts: list[Layout]
     """Of each `DistributedDataParallel`, as it was when the step began."""
-    settles: bool
-    """They are chosen anew in the second step."""
+    tensors: list[TensorAt]
+
+
+class KeptOf(NamedTuple):
+    """What an optimizer keeps of each parameter, with `TensorAt` for the tensors, which are in
+    order."""
+
+    rows: list[dict[str, Any]]
+    tensors: list[torch.Tensor]
 
 
 class Contents(NamedTuple):
@@ -47,13 +65,13 @@ class Contents(NamedTuple):
     tensors: list[torch.Tensor]
 
 
-def contents(state: State, taken: int, layouts: list[Layout], *, settles: bool) -> Contents:
+def contents(state: State, taken: int, layouts: list[Layout]) -> Contents:
     """Return all of it, after so many steps; the rest as in `Description`. Tensors are the living
     ones."""
     tensors = _of_modules(state)
     optimizers = {}
     for name, optimizer in optimizers_of(state).items():
-        kept, found = _kept(optimizer)
+        kept, found = of_optimizer(optimizer)
         tensors += found
         groups = [
             {key: value for key, value in group.items() if key != "params"}
@@ -67,14 +85,15 @@ def contents(state: State, taken: int, layouts: list[Layout], *, settles: bool) 
         dicts={name: copy.deepcopy(each.state_dict()) for name, each in stateful_of(state).items()},
         plain={name: copy.deepcopy(each) for name, each in plain_of(state).items()},
         layouts=layouts,
-        settles=settles,
+        tensors=list(map(TensorAt.of, tensors)),
     )
     return Contents(description, tensors)
 
 
 def copied(found: Contents) -> Contents:
-    """Return the same, which nobody changes."""
-    return found._replace(tensors=[each.detach().clone() for each in found.tensors])
+    """Return the same in memory of the process, which nobody changes."""
+    copies = [each.detach().to("cpu", copy=True) for each in found.tensors]
+    return found._replace(tensors=copies)
 
 
 def describe(state: State, description: Description) -> list[torch.Tensor]:
@@ -105,29 +124,30 @@ def _of_modules(state: State) -> list[torch.Tensor]:
     found: dict[int, torch.Tensor] = {}
     for module in modules_of(state).values():
         for each in (*module.parameters(), *module.buffers()):
-            found.setdefault(id(each), _local(each))
+            found.setdefault(id(each), local_of(each))
     return list(found.values())
 
 
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    # of one that is spread over ranks, what is here
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what this rank has of a tensor that may be spread over ranks."""
     local: torch.Tensor = getattr(tensor, "_local_tensor", tensor).detach()
     return local
 
 
-def _kept(optimizer: Optimizer) -> tuple[list[dict[str, Any]], list[torch.Tensor]]:
+def of_optimizer(optimizer: Optimizer) -> KeptOf:
+    """Return what an optimizer keeps."""
     kept, tensors = [], []
     for parameter in _parameters(optimizer):
         of_one: dict[str, Any] = {}
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, torch.Tensor):
-                local = _local(value)
-                of_one[key] = _TensorAt(local.dtype, tuple(local.shape), str(local.device))
+                local = local_of(value)
+                of_one[key] = TensorAt.of(value)
                 tensors.append(local)
             else:
                 of_one[key] = copy.deepcopy(value)
         kept.append(of_one)
-    return kept, tensors
+    return KeptOf(kept, tensors)
 
 
 def _refill(optimizer: Optimizer, kept: list[dict[str, Any]]) -> list[torch.Tensor]:
@@ -140,13 +160,19 @@ def _refill(optimizer: Optimizer, kept: list[dict[str, Any]]) -> list[torch.Tens
         for key in [key for key in now if key not in of_one]:
             del now[key]
         for key, value in of_one.items():
-            if not isinstance(value, _TensorAt):
+            if not isinstance(value, TensorAt):
                 now[key] = copy.deepcopy(value)
                 continue
             if key not in now:
-                now[key] = torch.empty(value.shape, dtype=value.dtype, device=value.device)
-            tensors.append(_local(now[key]))
+                now[key] = _made(value, parameter)
+            tensors.append(local_of(now[key]))
     return tensors
+
+
+def _made(wanted: TensorAt, parameter: torch.Tensor) -> torch.Tensor:
+    if wanted.is_spread:  # as its parameter is
+        return torch.empty_like(parameter, dtype=wanted.dtype, requires_grad=False)
+    return torch.empty(wanted.shape, dtype=wanted.dtype, device=wanted.device)
 
 
 def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:

@@ -15,16 +15,20 @@ from typing import Any, Final, Self
 
 from torch.optim import Optimizer
 
-from monarch_nb.core.wire.messages.elastic import GO, RAISE, SKIP, TAKE, Newcomer, Orders
+from monarch_nb.core.wire.messages.elastic import GO, RAISE, SKIP, TAKE, Kept, Newcomer, Orders
 from monarch_nb.elastic import contents, moving, reducers
 from monarch_nb.elastic.contents import Contents
 from monarch_nb.elastic.held import Held, News
+from monarch_nb.elastic.parts import part_of
 from monarch_nb.elastic.reducers import Layout
+from monarch_nb.elastic.snapshots import Keeping, Sending, Snapshot, Snapshots
 from monarch_nb.elastic.state import State, batches_of, modules_of, optimizers_of
-from monarch_nb.elastic.undo import Before, before, undo
+from monarch_nb.elastic.undo import Before, before, check_can_reshard, reshard, undo
 from monarch_nb.process import current
 from monarch_nb.services.elastic import Elastic, Loop
 
+COMPARED: Final = 1
+"""After so many steps ranks find out who has the same: optimizers have moved what began alike."""
 SETTLED: Final = 2
 """After so many steps `DistributedDataParallel` has the buckets that it keeps."""
 _FAULTS: Final = (RuntimeError, OSError, TimeoutError)
@@ -39,7 +43,14 @@ class _Again(BaseException):
         self.orders = orders
 
 
-def run(state: State, *, until: int, timeout: float = 600) -> Run:
+def run(
+    state: State,
+    *,
+    until: int,
+    snapshot_every: int = 20,
+    timeout: float = 600,
+    on_recovery: Callable[[], object] | None = None,
+) -> Run:
     """Yield the state once for each step, from `state.step` on; bring lost ranks back meanwhile.
 
     When a rank dies, the others leave the collective that they wait in, the mesh is healed at the
@@ -52,8 +63,13 @@ def run(state: State, *, until: int, timeout: float = 600) -> Run:
 
     Args:
         until: the step before which it ends.
+        snapshot_every: where ranks have parts of the model that no other has (`fully_shard`,
+            pipelines), after so many steps each copies its part, into its own memory and that of
+            another host. To the last such step all go back after a fault.
         timeout: a rank is ended, and comes back, when others have waited for it so many seconds
             in a step. Collectives of yours have the time-out of their group.
+        on_recovery: called on all ranks before they go on after a fault, to make anew what a step
+            that was interrupted has left in disorder, as the schedule of a pipeline.
 
     Raises:
         RuntimeError: the loop cannot go on: no rank is left that has the state.
@@ -62,18 +78,27 @@ def run(state: State, *, until: int, timeout: float = 600) -> Run:
         >>> for state in elastic.run(state, until=1_000):            # doctest: +SKIP
         ...     inputs, targets = state.batch
     """
-    return Run(state, until, timeout, current.part(Elastic).new_loop)
+    new_loop = current.part(Elastic).new_loop
+    return Run(state, until, snapshot_every, timeout, on_recovery, new_loop)
 
 
 class Run(Iterator[State]):
     """One loop on one rank."""
 
     def __init__(
-        self, state: State, until: int, timeout: float, new_loop: Callable[[], Loop] | None
+        self,
+        state: State,
+        until: int,
+        snapshot_every: int,
+        timeout: float,
+        on_recovery: Callable[[], object] | None,
+        new_loop: Callable[[], Loop] | None,
     ) -> None:
         self._state = state
         self._until = until
+        self._snapshot_every = snapshot_every
         self._timeout = timeout
+        self._on_recovery = on_recovery
         self._loop = None if new_loop is None else new_loop()
         self._is_over = False
         self._has_failed = False
@@ -81,9 +106,11 @@ class Run(Iterator[State]):
         self._counts = False  # this step is taken, by all
         self._taken = 0  # steps, here
         self._before: Before | None = None
-        self._first: tuple[int, Contents, Before] | None = None  # the step it began with
+        self._snapshots = Snapshots()
+        self._keeping = Keeping()
+        self._sending: Sending | None = None  # to who keeps those of this rank
+        self._with_snapshots = False
         self._layouts: list[Layout] = []  # of each DistributedDataParallel
-        self._settles = False  # they change in the second step
         self._news = News()
         self._hooks: list[Any] = []
 
@@ -136,6 +163,9 @@ class Run(Iterator[State]):
         self._is_over = True
         for hook in self._hooks:
             hook.remove()
+        self._keeping.end()
+        if self._sending is not None:
+            self._sending.end()
         if self._loop is not None:
             self._loop.end(self._state.step, finished=finished)
 
@@ -143,6 +173,7 @@ class Run(Iterator[State]):
 
     def _begin(self) -> None:
         state = self._state
+        check_can_reshard(state)
         self._before = before(state, Held.now(state))
         for optimizer in optimizers_of(state).values():
             self._hooks.append(optimizer.register_step_pre_hook(self._before_optimizer))
@@ -150,24 +181,44 @@ class Run(Iterator[State]):
             return
         self._see_layouts()
         held = self._news.of(self._before.held)
-        orders = self._loop.begin(state.step, held, self._timeout)
+        orders = self._loop.begin(state.step, held, part_of(state), self._timeout)
         if orders.what == SKIP:
             state.step = orders.step
             self._is_over = True
         elif orders.what != GO:
             self._recover(orders)
-        if self._taken == 0 and not self._is_over:
-            self._first = state.step, contents.copied(self._contents()), self._before
+        else:
+            self._keep_for(orders)
+            self._take_snapshot(is_first=True)
+
+    def _keep_for(self, orders: Orders) -> None:
+        # to whom snapshots go from now on, and whose come here
+        assert self._loop is not None
+        self._with_snapshots = orders.with_snapshots
+        tag = self._loop.number << 16 | orders.generation & 0xFFFF
+        if self._sending is not None:
+            self._sending.end()
+        self._sending = Sending(orders.keeper, tag) if orders.keeper else None
+        self._keeping.begin(orders.wards, tag)
+
+    def _take_snapshot(self, *, is_first: bool) -> None:
+        # at the begin of a step. The first goes before anything else: a rank that dies then is lost
+        assert self._before is not None
+        found = contents.copied(self._contents())
+        self._snapshots.add(self._state.step, Snapshot(found, self._before))
+        if self._loop is None or not self._with_snapshots:
+            return
+        news = self._news.of(self._before.held)
+        self._loop.hold(self._state.step, news, is_snapshot=True)
+        if self._sending is not None:
+            (self._sending.send if is_first else self._sending.send_soon)(found)
 
     def _see_layouts(self) -> None:
         found = reducers.replicated(modules_of(self._state))
         self._layouts = [reducers.layout_of(each) for each in found]
-        if self._taken == 0:
-            first = [reducers.first_layout_of(each) for each in found]
-            self._settles = any(now == one for now, one in zip(self._layouts, first, strict=True))
 
     def _contents(self) -> Contents:
-        return contents.contents(self._state, self._taken, self._layouts, settles=self._settles)
+        return contents.contents(self._state, self._taken, self._layouts)
 
     def _leave_with_all(self) -> None:
         # a rank that dies before all have come to the end comes back
@@ -210,7 +261,8 @@ class Run(Iterator[State]):
             self._hold(self._state.step + 1, Held.now(self._state))
             self._loop.settle()
             try:
-                self._loop.agree()
+                if self._is_regrouped():
+                    return self._park(regroups=True)
             except _FAULTS as error:
                 orders = self._park(error, is_prepared=True)
                 if _is_own(orders):
@@ -221,35 +273,57 @@ class Run(Iterator[State]):
         self._counts = True
         return None
 
+    def _is_regrouped(self) -> bool:
+        # waits for all; whether ranks have parts of their own that began alike, or the other way
+        assert self._loop is not None
+        if self._taken != COMPARED:
+            self._loop.agree()
+            return False
+        part = part_of(self._state)
+        self._loop.hold(self._state.step + 1, {}, is_snapshot=False, part=part)
+        return self._loop.agree_on_part(part)
+
     def _count(self) -> None:
         state = self._state
         state.step += 1
         self._taken += 1
         if (batches := batches_of(state)) is not None:
             batches.count()
-        if self._taken >= SETTLED and self._first is not None:
-            self._first = None
+        if self._taken == SETTLED:
             self._see_layouts()
         held = Held.now(state)
         self._before = before(state, held)
         self._hold(state.step, held)
+        if not self._with_snapshots:
+            if self._taken >= SETTLED:  # every other rank has the same
+                self._snapshots.forget()
+        elif self._taken % self._snapshot_every == 0:
+            self._take_snapshot(is_first=False)
 
     def _hold(self, step: int, held: Held) -> None:
         if self._loop is not None and (news := self._news.of(held)):
-            self._loop.hold(step, news)
+            self._loop.hold(step, news, is_snapshot=False)
 
     # recovery
 
-    def _park(self, error: BaseException | None = None, *, is_prepared: bool = False) -> Orders:
+    def _park(
+        self,
+        error: BaseException | None = None,
+        *,
+        is_prepared: bool = False,
+        regroups: bool = False,
+    ) -> Orders:
         assert self._loop is not None
         return self._loop.park(
             self._state.step,
             "" if error is None else f"{type(error).__name__}: {error}",
-            # the second step is not like others where buckets change in the midst of it
-            can_retry=not (self._settles and self._taken == 1),
-            snapshots=[] if self._first is None else [self._first[0]],
+            # in the second step buckets change, and who has the same is not known yet
+            can_retry=self._taken != COMPARED,
+            snapshots=self._snapshots.steps,
             is_prepared=is_prepared,
             timed_out=isinstance(error, TimeoutError) or _TIMED_OUT in str(error),
+            kept=self._keeping.all(),
+            regroups=regroups,
         )
 
     def _recover(self, orders: Orders) -> None:
@@ -258,14 +332,20 @@ class Run(Iterator[State]):
             try:
                 self._obey(orders)
                 if self._loop.ready(orders.generation):
-                    self._news.forget()
-                    self._before = before(self._state, Held.now(self._state))
+                    self._go_on(orders)
                     return
                 orders = self._park()
             except _FAULTS as error:
                 orders = self._park(error)
         self._has_failed = True
-        raise RuntimeError(f"elastic: {orders.why or 'the loop cannot go on'}")
+        raise RuntimeError(f"elastic: {orders.why or 'the loop cannot go on'}") from None
+
+    def _go_on(self, orders: Orders) -> None:
+        self._news.forget()
+        self._keep_for(orders)
+        # the one before may have gone with who kept it, and a newcomer has none of the begin
+        if self._with_snapshots or self._taken == 0:
+            self._take_snapshot(is_first=True)
 
     def _obey(self, orders: Orders) -> None:
         assert self._loop is not None
@@ -278,22 +358,29 @@ class Run(Iterator[State]):
         else:
             for each in orders.newcomers:
                 if each.source_process == current.proc().id:
-                    moving.send(self._contents(), each.process)
+                    kept = Kept(each.rank, orders.step)
+                    moving.send(
+                        self._keeping.of(kept) if each.kept else self._contents(), each.process
+                    )
+            self._keeping.forget_after(orders.step)
         for ddp, layout in zip(
             reducers.replicated(modules_of(self._state)), self._layouts, strict=True
         ):
             reducers.renew(ddp, layout)
+        if self._on_recovery is not None:
+            self._on_recovery()
 
     def _go_back(self, orders: Orders) -> None:
         assert self._before is not None
+        reshard(self._state)
         if not orders.snapshot:
             undo(self._state, self._before)
             return
-        assert self._first is not None
-        _, found, self._before = self._first
+        found, self._before = self._snapshots.of(orders.step)
+        self._snapshots.forget_after(orders.step)
         contents.fill(contents.describe(self._state, found.description), found.tensors)
         undo(self._state, self._before)
-        self._taken, self._layouts = 0, found.description.layouts
+        self._taken, self._layouts = found.description.taken, found.description.layouts
         place = self._before.held.place
         if (batches := batches_of(self._state)) is not None and place is not None:
             batches.go_to(place)
@@ -302,9 +389,11 @@ class Run(Iterator[State]):
         description = moving.receive(
             me.source_process, lambda found: contents.describe(self._state, found)
         )
-        Held.of(orders.held).take(self._state)
+        held = Held.of(orders.held)
+        held.take(self._state)
+        self._before = before(self._state, held)
         self._taken = description.taken
-        self._layouts, self._settles = description.layouts, description.settles
+        self._layouts = description.layouts
 
 
 def _is_own(orders: Orders) -> bool:

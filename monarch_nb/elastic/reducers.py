@@ -52,17 +52,6 @@ def layout_of(ddp: DistributedDataParallel) -> Layout:
     return [[numbers[id(each)] for each in bucket.parameters()] for bucket in buckets]
 
 
-def first_layout_of(ddp: DistributedDataParallel) -> Layout:
-    """Return the buckets with which it begins."""
-    parameters, sparse = _parameters(ddp)
-    config: Any = ddp._bucket_config
-    limits, _ = config.compute_bucket_size_limits(
-        static_graph=ddp.static_graph, find_unused_parameters=ddp.find_unused_parameters
-    )
-    indices, _ = getattr(dist, _ASSIGN)(parameters, limits, sparse)
-    return list(reversed(indices))
-
-
 def renew(ddp: DistributedDataParallel, layout: Layout) -> None:
     """Begin anew with these buckets: what an interrupted backward pass has left is forgotten."""
     ddp._remove_autograd_hooks()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+from torch.distributed.fsdp import FSDPModule
 
 from monarch_nb.elastic.held import Held
 from monarch_nb.elastic.state import (
@@ -38,6 +40,32 @@ def before(state: State, held: Held) -> Before:
         {name: copy.deepcopy(each.state_dict()) for name, each in stateful_of(state).items()},
         {name: copy.deepcopy(each) for name, each in plain_of(state).items()},
     )
+
+
+def check_can_reshard(state: State) -> None:
+    """Raise `RuntimeError` if sharded models could not be taken back from the midst of a step."""
+    is_sharded = any(list(_sharded(module)) for module in modules_of(state).values())
+    if is_sharded and not hasattr(FSDPModule, "reset_iter_state"):
+        raise RuntimeError(
+            "elastic: fully_shard of PyTorch "
+            f"{torch.__version__} does not forget an interrupted step: use 2.13 or later"
+        )
+
+
+def reshard(state: State) -> None:
+    """Have sharded models hold their parts again, wherever in a step they were interrupted."""
+    for module in modules_of(state).values():
+        for root in _sharded(module):
+            root.reset_iter_state()
+
+
+def _sharded(module: torch.nn.Module) -> Iterator[FSDPModule]:
+    # the outermost ones in it
+    if isinstance(module, FSDPModule):
+        yield module
+        return
+    for child in module.children():
+        yield from _sharded(child)
 
 
 def undo(state: State, was: Before) -> None:

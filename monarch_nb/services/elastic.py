@@ -10,16 +10,20 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from monarch_nb.core.wire.messages.elastic import Orders
+    from monarch_nb.core.wire.messages.elastic import Kept, Orders
 
 
 class Loop(Protocol):
     """The side of one loop that speaks with others. Each call waits, unless it says otherwise, and
     raises what PyTorch does where ranks are lost."""
 
-    def begin(self, step: int, held: Mapping[str, str], hang_s: float) -> Orders:
-        """Say that this rank has come to the loop; `held` as in `BeginLoop`. Others are waited for
-        at most `hang_s` in `agree`, and in a backward pass."""
+    @property
+    def number(self) -> int:
+        """Which loop of this mesh it is: the same on all ranks, and no other's."""
+
+    def begin(self, step: int, held: Mapping[str, str], part: int, hang_s: float) -> Orders:
+        """Say that this rank has come to the loop; the rest as in `BeginLoop`. Others are waited
+        for at most `hang_s` in `agree`, and in a backward pass."""
 
     def settle(self) -> None:
         """Wait until this rank's devices have done what was begun on them."""
@@ -27,7 +31,13 @@ class Loop(Protocol):
     def agree(self) -> None:
         """Wait until all ranks of the loop have come to this."""
 
-    def hold(self, step: int, held: Mapping[str, str]) -> None:
+    def agree_on_part(self, part: int) -> bool:
+        """The same, when parts are compared; tell whether other ranks are equal than at the
+        begin."""
+
+    def hold(
+        self, step: int, held: Mapping[str, str], *, is_snapshot: bool, part: int | None = None
+    ) -> None:
         """Say what has changed, as in `HoldStep`. Waits for nothing."""
 
     def park(
@@ -39,6 +49,8 @@ class Loop(Protocol):
         snapshots: list[int],
         is_prepared: bool,
         timed_out: bool,
+        kept: list[Kept],
+        regroups: bool,
     ) -> Orders:
         """Say that this rank has stopped, as in `ParkRank`, and ask what to do."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from monarch_nb.core.wire.messages import elastic as messages
 from monarch_nb.core.wire.messages.agents import LoadLibraries
 from monarch_nb.core.wire.messages.codec import Refused, Request
-from monarch_nb.core.wire.messages.elastic import GroupMade, Orders
+from monarch_nb.core.wire.messages.elastic import GroupMade, Kept, Orders
 from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.instance import here
 from monarch_nb.worker.groups import c10d, connecting
@@ -60,14 +60,19 @@ class ElasticRank:
 class PastLoop:
     """A loop that ranks have run before this one was there."""
 
-    def begin(self, step: int, held: Mapping[str, str], hang_s: float) -> Orders:  # noqa: ARG002
+    number = 0
+
+    def begin(self, step: int, *_: object) -> Orders:
         return Orders(messages.SKIP, step=step)
 
     def settle(self) -> None: ...
 
     def agree(self) -> None: ...
 
-    def hold(self, step: int, held: Mapping[str, str]) -> None: ...
+    def agree_on_part(self, part: int) -> bool:  # noqa: ARG002
+        return False
+
+    def hold(self, step: int, held: Mapping[str, str], **_: object) -> None: ...
 
     def park(self, step: int, why: str, **_: object) -> Orders:
         raise AssertionError(f"no step {step} is run: {why}")
@@ -97,19 +102,25 @@ class CellLoop:
         self._axes = axes
         self._again = again
         self._tag = tag
-        self._number = number
+        self._loop = number
         self._ranks: list[int] = []
+        self._part = 0
         self._hang_s = 0.0
         self._hung = False
         self._bereaved = groups.bereaved
         self._ended = threading.Event()
 
-    def begin(self, step: int, held: Mapping[str, str], hang_s: float) -> Orders:
+    @property
+    def number(self) -> int:
+        return self._tag << 8 | self._loop & 0xFF
+
+    def begin(self, step: int, held: Mapping[str, str], part: int, hang_s: float) -> Orders:
         made = self._made()
         self._again.end()  # a newcomer is one of the others from here on
-        asked = messages.BeginLoop(self._tag, self._number, step, dict(held), made)
+        asked = messages.BeginLoop(self._tag, self._loop, step, dict(held), made, part)
         orders = self._ask(asked)
-        self._ranks, self._hang_s = orders.ranks, hang_s
+        self._ranks = [each.rank for each in orders.members]
+        self._part, self._hang_s = part, hang_s
         self._groups.use_as_one(is_one=True)
         # a process that may have to take the place of one needs it, and has no time for it then
         self._proc.control(self._proc.agent, LoadLibraries(["torch"], soon=True))
@@ -127,11 +138,24 @@ class CellLoop:
 
     def agree(self) -> None:
         if len(self._ranks) > 1:
-            group = self._axes.of(self._ranks, OWNER, self._hang_s, "gloo")
-            c10d.barrier(group)
+            c10d.barrier(self._group())
 
-    def hold(self, step: int, held: Mapping[str, str]) -> None:
-        self._tell(messages.HoldStep(self._tag, self._number, step, dict(held)))
+    def agree_on_part(self, part: int) -> bool:
+        if len(self._ranks) == 1:
+            return False
+        found = c10d.gathered(self._group(), [self._part, part])
+        self._part = part
+        first, later = zip(*found, strict=True)
+        # the groups are the same where each number of then goes with one of now
+        return not len(set(first)) == len(set(later)) == len({*map(tuple, found)})
+
+    def _group(self) -> Group:
+        return self._axes.of(self._ranks, OWNER, self._hang_s, "gloo")
+
+    def hold(
+        self, step: int, held: Mapping[str, str], *, is_snapshot: bool, part: int | None = None
+    ) -> None:
+        self._tell(messages.HoldStep(self._tag, self._loop, step, dict(held), is_snapshot, part))
 
     def park(
         self,
@@ -142,11 +166,13 @@ class CellLoop:
         snapshots: list[int],
         is_prepared: bool,
         timed_out: bool,
+        kept: list[Kept],
+        regroups: bool,
     ) -> Orders:
         hung, self._hung = self._hung, False
         asked = messages.ParkRank(
             self._tag,
-            self._number,
+            self._loop,
             step,
             why,
             can_retry,
@@ -154,10 +180,13 @@ class CellLoop:
             self._made(),
             is_prepared,
             timed_out or hung,
+            kept,
+            regroups,
         )
         return self._ask(asked)
 
     def reconnect(self, orders: Orders) -> None:
+        self._groups.expect({each.rank: each.process for each in orders.members})
         me, self._bereaved = self._groups.world.rank, self._groups.bereaved
         for like in orders.groups:
             if me not in like.ranks:
@@ -172,12 +201,12 @@ class CellLoop:
                 connect_again(self._groups, group)
 
     def ready(self, generation: int) -> bool:
-        return self._ask(messages.RankReady(self._tag, self._number, generation)).good
+        return self._ask(messages.RankReady(self._tag, self._loop, generation)).good
 
     def end(self, step: int, *, finished: bool) -> None:
         self._ended.set()
         self._groups.use_as_one(is_one=False)
-        self._tell(messages.EndLoop(self._tag, self._number, step, finished))
+        self._tell(messages.EndLoop(self._tag, self._loop, step, finished))
 
     def _watch(self) -> None:
         # C++ counts no time while DDP waits for others

@@ -77,15 +77,18 @@ print("done at", state.step)"""
 DIES_AGREEING = """%%mesh
 from monarch_nb.worker.groups import c10d
 def dies_in(path, at, before):
-    agree, count = c10d.barrier, [0]
-    def barrier(group):
-        count[0] += 1
-        if before and count[0] == at: os.kill(os.getpid(), signal.SIGKILL)
-        agree(group)
-        if count[0] == at: os.kill(os.getpid(), signal.SIGKILL)
+    count = [0]
+    def counted(agree):
+        def agrees(*args):
+            count[0] += 1
+            if before and count[0] == at: os.kill(os.getpid(), signal.SIGKILL)
+            found = agree(*args)
+            if count[0] == at: os.kill(os.getpid(), signal.SIGKILL)
+            return found
+        return agrees
     if rank == 2 and not os.path.exists(path):
         open(path, "w").close()
-        c10d.barrier = barrier"""
+        c10d.barrier, c10d.gathered = counted(c10d.barrier), counted(c10d.gathered)"""
 TRAIN_AGREEING = """%%mesh
 state = made({seed})
 dies_in({path!r} + "-died", {at}, {before})

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from monarch_nb.control.elastic.history import CellHistory
 from monarch_nb.core.elastic.record import LoopRecord, Phase, Told
 from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.messages import elastic as messages
 from monarch_nb.core.wire.messages.agents import Kill
 from monarch_nb.core.wire.messages.cells import LOOP, PAST, CellOutcome, RunCell
@@ -159,17 +160,19 @@ class ElasticLoops:
                 loop = self._loops[key] = self._new(place.state, asked.tag)
             loop.asked[place.rank] = message
             names = [each.name for each in asked.groups]
-            self._answer(loop, loop.record.begin(place.rank, asked.step, asked.held, names))
+            record = loop.record
+            self._answer(loop, record.begin(place.rank, asked.step, asked.held, names, asked.part))
 
     def _new(self, state: ProcsState, tag: int) -> _Loop:
         cells = [each for each in self._cells if each.tag == tag and each.state is state]
         ranks = {rank for each in cells for rank in each.pending}
         processes = {rank: state.processes[rank] for rank in ranks}
-        return _Loop(LoopRecord(processes), state, cells)
+        hosts = {rank: _host_of(state, rank) for rank in ranks}
+        return _Loop(LoopRecord(processes, hosts), state, cells)
 
     def _on_hold(self, said: messages.HoldStep, message: Message) -> None:
         def hold(record: LoopRecord, rank: int) -> list[Told]:
-            record.hold(rank, said.step, said.held)
+            record.hold(rank, said.step, said.held, is_snapshot=said.is_snapshot, part=said.part)
             return []
 
         self._take(said, message, hold)
@@ -294,7 +297,7 @@ class ElasticLoops:
                 if cell is None or rank not in loop.record.ranks:
                     continue
                 process = loop.state.processes[rank]
-                loop.record.replace(rank, process)
+                loop.record.replace(rank, process, _host_of(loop.state, rank))
                 cell.replace(rank, process)
             past = self.history.wanted(loop.state.number, rank, cell.cell)
             again = [each._replace(again=PAST, keep=False) for each in past]
@@ -320,13 +323,20 @@ class ElasticLoops:
                 each(Mended(loop.cells[0].tag, text))
 
 
+def _host_of(state: ProcsState, rank: int) -> int:
+    return state.agents[rank] >> HOST_SHIFT
+
+
 def _words(exits: dict[int, Exit], hung: set[int], step: int, took_s: float) -> str:
-    ranks = sorted(exits)
-    how = "; ".join(
-        dict.fromkeys(_HUNG if rank in hung else exits[rank].plainly() for rank in ranks)
-    )
-    back = "it is" if len(ranks) == 1 else "they are"
-    return (
-        f"{rank_words(tuple(ranks))} {how}: {back} back after {took_s:.1f} s, "
-        f"and the loop goes on at step {step}\n"
-    )
+    by_how: dict[str, list[int]] = {}
+    for rank in sorted(exits):
+        how = _HUNG if rank in hung else exits[rank].plainly()
+        by_how.setdefault(how, []).append(rank)
+    ended = "; ".join(f"{_each_of(ranks)} {how}" for how, ranks in by_how.items())
+    back = "it is" if len(exits) == 1 else "they are"
+    return f"{ended}: {back} back after {took_s:.1f} s, and the loop goes on at step {step}\n"
+
+
+def _each_of(ranks: list[int]) -> str:
+    words = rank_words(tuple(ranks))
+    return words if len(ranks) == 1 else f"each of {words}"

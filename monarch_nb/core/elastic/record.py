@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from monarch_nb.core.elastic.keepers import keepers
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.wire.messages.elastic import (
     GO,
@@ -25,6 +26,8 @@ from monarch_nb.core.wire.messages.elastic import (
     SKIP,
     TAKE,
     GroupMade,
+    Kept,
+    Member,
     Newcomer,
     Orders,
     ParkRank,
@@ -34,6 +37,8 @@ from monarch_nb.core.wire.messages.elastic import (
 MAX_RECOVERIES: Final = 6
 """Without a step in between. Then the loop ends: something is wrong that a new process does not
 mend."""
+KEPT_SNAPSHOTS: Final = 2
+"""Of each rank: while one is on its way, the one before is whole."""
 KEPT_STEPS: Final = 3
 """What a rank held is known before so many of its last steps: ranks differ by one at most."""
 _TOO_OFTEN: Final = "it was mended {} times, and step {} has not been taken"
@@ -42,6 +47,7 @@ _NOT_MADE: Final = (
     "the new process of rank {} has not made process group {!r}. It runs the cells that define "
     "what the loop uses: make the group in one of them, or in the cell of the loop"
 )
+_NOBODY_HAS: Final = "nobody has what {} had in memory: who had a copy is lost too"
 _OTHER_START: Final = "the ranks begin at different steps: {}"
 _OUT_OF_STEP: Final = "the ranks are in different steps: {}"
 
@@ -62,9 +68,10 @@ class Told(NamedTuple):
 
 @dataclass
 class LoopRecord:
-    """A loop on these ranks; `processes` are theirs now."""
+    """A loop on these ranks; `processes` are theirs now, on these `hosts`."""
 
     processes: dict[int, int]
+    hosts: dict[int, int]
     phase: Phase = Phase.BEGINS
     step: int = 0
     """At which all began, or went on after the last loss."""
@@ -73,6 +80,10 @@ class LoopRecord:
     """Ranks that have no process that has come to the loop."""
     recoveries: int = 0
     _starts: dict[int, int] = field(default_factory=dict)
+    _first_parts: dict[int, int] = field(default_factory=dict)
+    _later_parts: dict[int, int] = field(default_factory=dict)
+    """Of the model, by rank: at the begin, and after the first optimizer step, from when on ranks
+    that have the same go on to have the same."""
     _made: dict[int, list[str]] = field(default_factory=dict)  # groups of newcomers
     _waiting: dict[int, ParkRank | None] = field(default_factory=dict)
     """Who waits for orders: has parked, or has come anew."""
@@ -83,6 +94,7 @@ class LoopRecord:
     _is_even: bool = False
     """Whoever could take the step of the loss has been told to. No other can be taken meanwhile."""
     _held: dict[int, dict[int, dict[str, str]]] = field(default_factory=dict)  # by rank, by step
+    _snapshots: dict[int, list[int]] = field(default_factory=dict)  # of which something is held
     _reached: int = -1
     """The step in which ranks were at the last loss."""
     _left: dict[int, bool] = field(default_factory=dict)
@@ -92,6 +104,12 @@ class LoopRecord:
     @property
     def ranks(self) -> set[int]:
         return set(self.processes)
+
+    @property
+    def _parts(self) -> dict[int, int]:
+        # until all have told it nobody has taken a second step
+        told = self._later_parts
+        return told if told.keys() >= self.ranks else self._first_parts
 
     @property
     def can_be_mended(self) -> bool:
@@ -112,9 +130,14 @@ class LoopRecord:
         return sorted(self.ranks - self._waiting.keys())
 
     def begin(
-        self, rank: int, step: int, held: Mapping[str, str], groups: Sequence[str]
+        self,
+        rank: int,
+        step: int,
+        held: Mapping[str, str],
+        groups: Sequence[str],
+        part: int = 0,
     ) -> list[Told]:
-        """A rank has come to the loop, and has made these groups."""
+        """A rank has come to the loop, with this part of the model, and has made these groups."""
         if self.phase is Phase.OVER:
             return [Told(rank, Orders(SKIP, step=self.step))]
         if self.phase is Phase.RECOVERS:
@@ -124,6 +147,7 @@ class LoopRecord:
             self._made[rank] = list(groups)
             return self._order()
         self._starts[rank] = step
+        self._first_parts[rank] = part
         self._held[rank] = {step: dict(held)}
         return self._start()
 
@@ -134,18 +158,43 @@ class LoopRecord:
         if len(found) > 1:
             return self._fail(_OTHER_START.format(", ".join(map(str, found))), self.ranks)
         self.phase, self.step = Phase.RUNS, found[0]
-        orders = Orders(GO, step=self.step, ranks=sorted(self.ranks))
-        return [Told(rank, orders) for rank in orders.ranks]
+        return self._told(Orders(GO, step=self.step))
 
-    def hold(self, rank: int, step: int, held: Mapping[str, str]) -> None:
+    def _told(self, orders: Orders) -> list[Told]:
+        kept_by = keepers(self._parts, self.hosts)
+        wards: dict[int, list[Member]] = {rank: [] for rank in self.ranks}
+        for rank, keeper in kept_by.items():
+            wards[keeper].append(Member(rank, self.processes[rank]))
+        members = [Member(rank, self.processes[rank]) for rank in sorted(self.ranks)]
+        orders = orders._replace(members=members, with_snapshots=bool(kept_by))
+        of = {rank: self.processes[keeper] for rank, keeper in kept_by.items()}
+        return [
+            Told(rank, orders._replace(keeper=of.get(rank, 0), wards=wards[rank]))
+            for rank, _ in members
+        ]
+
+    def hold(
+        self,
+        rank: int,
+        step: int,
+        held: Mapping[str, str],
+        *,
+        is_snapshot: bool = False,
+        part: int | None = None,
+    ) -> None:
         """Keep what a process in the place of a rank would have to know before a step; what is not
-        named is as it was."""
+        named is as it was. To its last snapshots and to its begin a loop may go back."""
+        if part is not None:
+            self._later_parts[rank] = part
         known = self._held[rank]
         known[step] = {**self._held_before(rank, step), **held}
-        first, *others = sorted(known)
-        for old in others[:-KEPT_STEPS]:
-            del known[old]
-        del first  # a loop that goes back to its begin needs it
+        snapshots = self._snapshots.setdefault(rank, [])
+        if is_snapshot:
+            snapshots[:] = [*snapshots, step][-KEPT_SNAPSHOTS:]
+        later = sorted(known)[1:]
+        for old in later[:-KEPT_STEPS]:
+            if old not in snapshots:
+                del known[old]
 
     def _held_before(self, rank: int, step: int) -> dict[str, str]:
         known = self._held[rank]
@@ -159,7 +208,8 @@ class LoopRecord:
             return [Told(rank, Orders(RAISE, why=self._why))]
         self._waiting[rank] = parked
         self._ready.discard(rank)
-        if self._ordered:  # it could not do what it was ordered
+        all_regroup = self._waiting.keys() >= self.ranks and parked.regroups
+        if self._ordered or all_regroup:  # or it could not do what it was ordered
             return self._again()
         return self._order()
 
@@ -173,7 +223,7 @@ class LoopRecord:
         """Nobody is lost, and nobody hangs: the error of a rank that has parked is its own."""
         waits = self._waiting.get(rank)
         hangs = any(each.timed_out for each in self._waiting.values() if each and each != waits)
-        if self.phase is not Phase.RUNS or waits is None or hangs:
+        if self.phase is not Phase.RUNS or waits is None or waits.regroups or hangs:
             return []
         del self._waiting[rank]
         return [Told(rank, Orders(RAISE))]
@@ -194,9 +244,10 @@ class LoopRecord:
         self.recoveries += 1
         return [*(Told(rank, Verdict(good=False)) for rank in sorted(waiting)), *self._order()]
 
-    def replace(self, rank: int, process: int) -> None:
+    def replace(self, rank: int, process: int, host: int) -> None:
         """A rank has a new process, which has not come to the loop yet."""
         self.processes[rank] = process
+        self.hosts[rank] = host
 
     def rank_of(self, process: int) -> int | None:
         """Return whose process this is now."""
@@ -242,27 +293,47 @@ class LoopRecord:
             self._reached, self.recoveries = steps[0], 1
         if self.recoveries > MAX_RECOVERIES:
             return _TOO_OFTEN.format(MAX_RECOVERIES, self._reached)
-        if self._goes_back(parked.values())[0] is None:
-            return "the ranks have no snapshot of the same step"
+        if self._goes_back(parked)[0] is None:
+            return self._why_not_back(parked)
         return self._not_made(_groups_of(parked.values()))
 
     def _recover(self, parked: Mapping[int, ParkRank]) -> list[Told]:
-        step, snapshot = self._goes_back(parked.values())
+        step, snapshot = self._goes_back(parked)
         assert step is not None
         self.step, self._ordered, self._waiting = step, True, {}
-        sources = itertools.cycle(parked)
-        newcomers = [
-            Newcomer(rank, self.processes[rank], source, self.processes[source])
-            for rank, source in zip(sorted(self._new), sources, strict=False)
-        ]
-        groups, ranks = _groups_of(parked.values()), sorted(self.ranks)
-        orders = Orders(RECOVER, self.generation, step, snapshot, ranks, groups, newcomers)
+        turns = itertools.count()
+        newcomers = [self._newcomer(rank, step, parked, next(turns)) for rank in sorted(self._new)]
+        orders = Orders(
+            RECOVER,
+            self.generation,
+            step,
+            snapshot,
+            groups=_groups_of(parked.values()),
+            newcomers=newcomers,
+        )
         return [
-            Told(rank, orders._replace(held=self._held_before(rank, step)))
-            if rank in self._new
-            else Told(rank, orders)
-            for rank in ranks
+            Told(rank, told._replace(held=self._held_before(rank, step)))
+            if rank in self._new and isinstance(told, Orders)
+            else Told(rank, told)
+            for rank, told in self._told(orders)
         ]
+
+    def _newcomer(
+        self, rank: int, step: int, parked: Mapping[int, ParkRank], turn: int
+    ) -> Newcomer:
+        peers = self._peers(rank, parked)
+        if peers:  # each of them in turn
+            source = peers[turn % len(peers)]
+        else:
+            kept = Kept(rank, step)
+            source = next(each for each, asked in parked.items() if kept in asked.kept)
+        process = self.processes[rank]
+        return Newcomer(rank, process, source, self.processes[source], kept=not peers)
+
+    def _peers(self, rank: int, parked: Mapping[int, ParkRank]) -> list[int]:
+        # who lives and has the same
+        parts = self._parts
+        return [each for each in parked if parts[each] == parts[rank]]
 
     def _not_made(self, groups: Sequence[GroupMade]) -> str | None:
         for rank in sorted(self._new):
@@ -272,11 +343,22 @@ class LoopRecord:
                     return _NOT_MADE.format(rank, each.name)
         return None
 
-    def _goes_back(self, parked: Collection[ParkRank]) -> tuple[int | None, bool]:
-        if all(each.can_retry for each in parked):
-            return next(iter(parked)).step, False
-        common = set.intersection(*(set(each.snapshots) for each in parked))
+    def _goes_back(self, parked: Mapping[int, ParkRank]) -> tuple[int | None, bool]:
+        asked = parked.values()
+        lost = [rank for rank in self._new if not self._peers(rank, parked)]
+        if not lost and all(each.can_retry for each in asked):
+            return next(iter(asked)).step, False
+        common = set.intersection(*(set(each.snapshots) for each in asked))
+        for rank in lost:
+            common &= {kept.step for each in asked for kept in each.kept if kept.rank == rank}
         return (max(common) if common else None), True
+
+    def _why_not_back(self, parked: Mapping[int, ParkRank]) -> str:
+        kept = {each.rank for asked in parked.values() for each in asked.kept}
+        gone = [rank for rank in self._new if rank not in kept and not self._peers(rank, parked)]
+        if not gone:
+            return "the ranks have no snapshot of the same step"
+        return _NOBODY_HAS.format(rank_words(tuple(sorted(gone))))
 
     def ready(self, rank: int, generation: int) -> list[Told]:
         """A rank has done what it was ordered. With the last one all go on."""

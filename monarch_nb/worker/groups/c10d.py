@@ -194,6 +194,14 @@ def barrier(group: Group) -> None:
     load("torch.distributed").barrier(group=group)
 
 
+def gathered(group: Group, numbers: list[int]) -> list[list[int]]:
+    """Return the numbers of each member, in order. Waits for all. Raises what PyTorch does."""
+    torch = load("torch")
+    found = [torch.empty(len(numbers), dtype=torch.int64) for _ in range(group.size())]
+    load("torch.distributed").all_gather(found, torch.tensor(numbers), group=group)
+    return [each.tolist() for each in found]
+
+
 def backend_kind(number: int) -> object:
     """Return a kind of backends of this number; PyTorch has names for the first few."""
     kind: object = load("torch._C._distributed_c10d").ProcessGroup.BackendType(number)

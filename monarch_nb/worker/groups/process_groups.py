@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -345,6 +345,17 @@ class ProcessGroups:
         processes = self.world.processes if self.is_of_cells else {}
         ranks = None if group is None else c10d.world().pg_group_ranks.get(group)
         return {r: p for r, p in processes.items() if ranks is None or r in ranks}
+
+    def expect(self, processes: Mapping[int, int]) -> None:
+        """Know who is to be met, process by rank: what waits for one that has died ends."""
+        known = self.world.processes
+        new = {
+            rank: Peer(process, 0, "")
+            for rank, process in processes.items()
+            if rank not in known or known[rank].process != process
+        }
+        known.update(new)
+        self.deaths.watch(new.values())
 
     def _abort_bereaved(self) -> None:
         # nobody is to wait in a group that has lost a member: gloo tells its neighbours only

@@ -12,6 +12,8 @@ from monarch_nb.core.wire.messages.elastic import (
     SKIP,
     TAKE,
     GroupMade,
+    Kept,
+    Member,
     Newcomer,
     Orders,
     ParkRank,
@@ -19,6 +21,7 @@ from monarch_nb.core.wire.messages.elastic import (
 )
 
 GROUP = GroupMade("0", [0, 1, 2], "gloo", "cpu:gloo", {"cpu": "gloo"})
+HOSTS = dict.fromkeys(range(3), 1)
 GOOD, BAD = Verdict(good=True), Verdict(good=False)
 
 
@@ -29,36 +32,50 @@ def parked(
     snapshots: tuple[int, ...] = (),
     is_prepared: bool = False,
     timed_out: bool = False,
+    kept: tuple[Kept, ...] = (),
+    regroups: bool = False,
 ) -> ParkRank:
-    return ParkRank(1, 1, step, "", can_retry, list(snapshots), [GROUP], is_prepared, timed_out)
+    return ParkRank(
+        1,
+        1,
+        step,
+        "",
+        can_retry,
+        list(snapshots),
+        [GROUP],
+        is_prepared,
+        timed_out,
+        list(kept),
+        regroups,
+    )
 
 
 def begun(step: int = 0) -> LoopRecord:
     """Three ranks, processes 10 to 12, that have all begun."""
-    record = LoopRecord({0: 10, 1: 11, 2: 12})
+    record = LoopRecord({0: 10, 1: 11, 2: 12}, HOSTS)
     told = []
     for rank in range(3):
         told += record.begin(rank, step, {"own": f"held{rank}"}, ["0"])
-    orders = Orders(GO, step=step, ranks=[0, 1, 2])
+    orders = Orders(GO, step=step, members=[Member(0, 10), Member(1, 11), Member(2, 12)])
     assert dict(told) == dict.fromkeys(range(3), orders)
     return record
 
 
 def back(record: LoopRecord, rank: int, process: int = 13) -> dict[int, Orders]:
     """A new process has come to the loop: what all are told."""
-    record.replace(rank, process)
+    record.replace(rank, process, 1)
     return dict(record.begin(rank, 0, {}, ["0"]))
 
 
 def test_all_begin_together():
-    record = LoopRecord({0: 10, 1: 11})
+    record = LoopRecord({0: 10, 1: 11}, HOSTS)
     assert record.begin(0, 3, {}, []) == []
-    orders = Orders(GO, step=3, ranks=[0, 1])
+    orders = Orders(GO, step=3, members=[Member(0, 10), Member(1, 11)])
     assert dict(record.begin(1, 3, {}, [])) == {0: orders, 1: orders}
 
 
 def test_ranks_that_begin_at_different_steps_are_told():
-    record = LoopRecord({0: 10, 1: 11})
+    record = LoopRecord({0: 10, 1: 11}, HOSTS)
     record.begin(0, 3, {}, [])
     told = dict(record.begin(1, 4, {}, []))
     assert {each.what for each in told.values()} == {RAISE}
@@ -71,7 +88,8 @@ def test_after_a_death_all_park_and_go_on_together():
     assert record.awaited == {0, 1}
     assert record.park(0, parked(4)) == record.park(1, parked(4)) == []
     told = back(record, 2)
-    orders = Orders(RECOVER, 1, 4, False, [0, 1, 2], [GROUP], [Newcomer(2, 13, 0, 10)])
+    members = [Member(0, 10), Member(1, 11), Member(2, 13)]
+    orders = Orders(RECOVER, 1, 4, False, members, [GROUP], [Newcomer(2, 13, 0, 10)])
     assert told == {0: orders, 1: orders, 2: orders._replace(held={"own": "held2"})}
     assert record.ready(0, 1) == record.ready(2, 1) == []
     assert dict(record.ready(1, 1)) == dict.fromkeys(range(3), GOOD)
@@ -230,7 +248,7 @@ def test_no_error_is_given_back_once_one_is_lost():
 
 
 def test_nobody_is_left():
-    record = LoopRecord({0: 10})
+    record = LoopRecord({0: 10}, HOSTS)
     record.begin(0, 0, {}, ["0"])
     record.lose(0)
     told = back(record, 0)
@@ -242,7 +260,7 @@ def test_a_group_that_the_new_process_has_not_made():
     record.lose(2)
     record.park(0, parked(0))
     record.park(1, parked(0))
-    record.replace(2, 13)
+    record.replace(2, 13, 1)
     told = dict(record.begin(2, 0, {}, []))
     assert "rank 2 has not made process group '0'" in told[0].why
 
@@ -311,6 +329,77 @@ def test_once_one_has_left_nobody_is_replaced():
     assert not record.can_be_mended
 
 
+def begun_in_parts() -> LoopRecord:
+    """Three ranks of which each has what no other has, kept by the next one."""
+    record = LoopRecord({0: 10, 1: 11, 2: 12}, HOSTS)
+    told = []
+    for rank in range(3):
+        told += record.begin(rank, 0, {"own": f"held{rank}"}, ["0"], part=rank)
+    assert {rank: (each.keeper, each.wards) for rank, each in told} == {
+        0: (11, [Member(2, 12)]),
+        1: (12, [Member(0, 10)]),
+        2: (10, [Member(1, 11)]),
+    }
+    assert all(each.with_snapshots for _, each in told)
+    return record
+
+
+def test_a_part_that_is_lost_comes_from_who_keeps_its_snapshot_and_all_go_back_to_it():
+    record = begun_in_parts()
+    record.hold(2, 4, {"own": "held2 at 4"}, is_snapshot=True)
+    record.hold(2, 7, {"own": "held2 at 7"})
+    record.lose(2)
+    record.park(0, parked(6, snapshots=(0, 4), kept=(Kept(2, 0), Kept(2, 4))))
+    record.park(1, parked(6, snapshots=(0, 4)))
+    told = back(record, 2)
+    assert {(each.step, each.snapshot) for each in told.values()} == {(4, True)}
+    assert told[0].newcomers == [Newcomer(2, 13, 0, 10, kept=True)]
+    assert told[2].held == {"own": "held2 at 4"}
+    assert (told[0].wards, told[1].keeper) == ([Member(2, 13)], 13)
+
+
+def test_a_snapshot_that_was_under_way_is_none():
+    record = begun_in_parts()
+    record.lose(2)
+    record.park(0, parked(6, snapshots=(0, 4), kept=(Kept(2, 0),)))
+    record.park(1, parked(6, snapshots=(0, 4)))
+    assert {each.step for each in back(record, 2).values()} == {0}
+
+
+def test_a_part_that_is_lost_with_its_keeper_ends_the_loop_and_says_why():
+    record = begun_in_parts()
+    record.lose(1)
+    record.lose(2)
+    record.park(0, parked(6, snapshots=(0, 4), kept=(Kept(2, 0), Kept(2, 4))))
+    assert back(record, 1, 14) == {}
+    told = back(record, 2)
+    assert told[0].why == "nobody has what rank 1 had in memory: who had a copy is lost too"
+
+
+def test_ranks_that_began_alike_and_are_not_are_parts_after_the_first_step():
+    record = begun()
+    for rank in range(3):
+        record.hold(rank, 2, {}, part=rank)
+        told = record.park(rank, parked(1, can_retry=False, snapshots=(0,), regroups=True))
+        assert record.give_up(rank) == []
+    orders = dict(told)
+    assert {(each.what, each.step, each.snapshot) for each in orders.values()} == {
+        (RECOVER, 0, True)
+    }
+    assert [orders[rank].keeper for rank in range(3)] == [11, 12, 10]
+
+
+def test_until_all_have_told_their_parts_those_of_the_begin_count():
+    record = begun()
+    record.hold(0, 2, {}, part=5)
+    record.lose(2)
+    record.park(0, parked(1, can_retry=False, snapshots=(0,)))
+    record.park(1, parked(1, can_retry=False, snapshots=(0,)))
+    told = back(record, 2)
+    assert (told[2].step, told[2].snapshot) == (0, True)
+    assert told[0].newcomers == [Newcomer(2, 13, 0, 10)]
+
+
 @pytest.mark.parametrize("seed", range(300))
 def test_whatever_happens_all_take_the_same_steps(seed):
     """Ranks that do as they are told, on a network that delays and with deaths at any time: each
@@ -341,7 +430,8 @@ class Simulation:
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.ranks = {rank: SimulatedRank(10 + rank, 0, "begin") for rank in range(4)}
-        self.record = LoopRecord({rank: each.process for rank, each in self.ranks.items()})
+        processes = {rank: each.process for rank, each in self.ranks.items()}
+        self.record = LoopRecord(processes, dict.fromkeys(processes, 1))
         self.processes = 100
         self.steps = 0
         self.is_broken = False
@@ -386,7 +476,7 @@ class Simulation:
         if does == "dead":
             self.processes += 1
             me.process, me.does = self.processes, "begin"
-            record.replace(rank, me.process)
+            record.replace(rank, me.process, 1)
         elif does == "begin":
             self.tell(record.begin(rank, 0, {}, ["0"]))
         elif does == "park":

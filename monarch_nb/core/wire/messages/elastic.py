@@ -40,54 +40,84 @@ class GroupMade(NamedTuple):
 
 @row
 class Newcomer(NamedTuple):
-    """A rank that has a new process, and whose state it gets."""
+    """A rank that has a new process, and from whom it gets its state: from one that has the same,
+    or that has `kept` its snapshot."""
 
     rank: int
     process: int
     source: int
     source_process: int
+    kept: bool = False
+
+
+@row
+class Kept(NamedTuple):
+    """A snapshot of another rank, before this step."""
+
+    rank: int
+    step: int
+
+
+@row
+class Member(NamedTuple):
+    """A rank of a loop, and its process now."""
+
+    rank: int
+    process: int
 
 
 class Orders(NamedTuple):
     """What a rank does now. `step` is the one that is run next. All go back to their `snapshot` of
     that step, or undo only what they have begun. `held`: what only the process before a newcomer
-    knew, by name, as that told it. `ranks` are those of the loop. `why`: for people."""
+    knew, by name, as that told it. `members` are all. `with_snapshots`: some have what
+    no other has, so all take snapshots. Those of this rank go to the process `keeper` (0: nowhere,
+    as others have the same), and those of `wards` come here. `why`: for people."""
 
     what: str
     generation: int = 0
     step: int = 0
     snapshot: bool = False
-    ranks: list[int] = []  # noqa: RUF012  a field of a named tuple
+    members: list[Member] = []  # noqa: RUF012  a field of a named tuple
     groups: list[GroupMade] = []  # noqa: RUF012
     newcomers: list[Newcomer] = []  # noqa: RUF012
     held: dict[str, str] = {}  # noqa: RUF012
+    with_snapshots: bool = False
+    keeper: int = 0
+    wards: list[Member] = []  # noqa: RUF012
     why: str = ""
 
 
 class BeginLoop(Request[Orders], verb="elastic_begin"):
-    """A rank has come to a loop, at this step; a newcomer has come to it again."""
+    """A rank has come to a loop, at this step; a newcomer has come to it again. Ranks whose `part`
+    is equal have the same models now."""
 
     tag: int
     loop: int
     step: int
     held: dict[str, str]
     groups: list[GroupMade]
+    part: int = 0
 
 
 class HoldStep(ControlMessage, verb="elastic_hold"):
     """What a process in the place of this one would have to know before this step, and that has
-    changed since this one said so last; by name."""
+    changed since this one said so last; by name. `is_snapshot`: all may go back to it. `part`: as
+    in `BeginLoop`, told once after the first optimizer step; else None."""
 
     tag: int
     loop: int
     step: int
     held: dict[str, str]
+    is_snapshot: bool = False
+    part: int | None = None
 
 
 class ParkRank(Request[Orders], verb="elastic_park"):
     """A rank has stopped in a step, by an error. `is_prepared`: it had all that it needs to take
     the step, and waited for the others to have it too. `timed_out`: others did not come to a
-    collective. Without `can_retry` it can only go back to one of its snapshots.
+    collective. Without `can_retry` it can only go back to one of its snapshots. `kept` are those
+    of other ranks. `regroups`: it is no error, but all have seen that ranks have other parts than
+    at the begin, and park for that.
     """
 
     tag: int
@@ -99,6 +129,8 @@ class ParkRank(Request[Orders], verb="elastic_park"):
     groups: list[GroupMade]
     is_prepared: bool = False
     timed_out: bool = False
+    kept: list[Kept] = []  # noqa: RUF012
+    regroups: bool = False
 
 
 class Verdict(NamedTuple):
