@@ -74,4 +74,18 @@ LASTING: tuple[Measure, ...] = (
         deadline_s=300,
         quick=False,
     ),
+    Measure(
+        "elastic_snapshots",
+        (
+            Row(
+                "ratio",
+                "steps of 25 M parameters cut by fully_shard, with snapshots, times those without",
+                Unit.TIMES,
+                at_most("elastic_snapshots", "ratio", 1.03, "<= 1.03 x"),
+            ),
+            Row("step", "such a step, without snapshots", Unit.SECONDS),
+        ),
+        deadline_s=900,
+        quick=False,
+    ),
 )

@@ -70,6 +70,28 @@ PLAIN = "for _ in range({steps}): train_step(model, optimizer, x)"
 ELASTIC = """state = elastic.State(model=model, optimizer=optimizer)
 for state in elastic.run(state, until={steps}): train_step(state.model, state.optimizer, x)"""
 
+SHARDED = """%%mesh
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+grid = init_device_mesh("cpu", (4,))
+def made_in_parts(width, depth):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(width, width, bias=False) for _ in range(depth)])
+    for layer in model: fully_shard(layer, mesh=grid)
+    fully_shard(model, mesh=grid)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-4)"""
+SNAPSHOTS = """%%mesh -o took
+model, optimizer = made_in_parts({width}, {depth})
+state, x = elastic.State(model=model, optimizer=optimizer), torch.ones(32, {width})
+for state in elastic.run(state, until={steps}, snapshot_every={every}):
+    if state.step == 3: began = time.perf_counter()  # ranks have been compared
+    train_step(state.model, state.optimizer, x)
+took = time.perf_counter() - began
+del model, optimizer, state, x
+took"""
+SNAPSHOT_WIDTH, SNAPSHOT_EVERY, SNAPSHOT_STEPS, NEVER = 1024, 20, 24, 10**6
+"""One is taken while steps are measured."""
+
 
 def kill(notebook: Notebook, _scale: Scale) -> Figures:
     """From SIGKILL of a rank in a backward pass until all have taken that step; and what a step
@@ -101,6 +123,26 @@ def cost(notebook: Notebook, _scale: Scale) -> Figures:
         for code in notebook.teardown:
             run(client, code)
     return {"ratio": large, "step": large_step, "small": small, "small_step": small_step}
+
+
+def snapshots(notebook: Notebook, _scale: Scale) -> Figures:
+    """Steps of a model in four parts, with a snapshot after so many, times those without."""
+    ratios, plain = [], []
+    with kernel(notebook) as client:
+        for code in (*notebook.setup, SETUP, SHARDED):
+            run(client, code)
+        for _ in range(ROUNDS):
+            without, taken = (_with_snapshots(client, each) for each in (NEVER, SNAPSHOT_EVERY))
+            ratios.append(taken / without)
+            plain.append(without / (SNAPSHOT_STEPS - 3))
+        for code in notebook.teardown:
+            run(client, code)
+    return {"ratio": median(ratios), "step": median(plain)}
+
+
+def _with_snapshots(client: BlockingKernelClient, every: int) -> float:
+    run(client, SNAPSHOTS.format(width=SNAPSHOT_WIDTH, depth=DEPTH, steps=SNAPSHOT_STEPS, every=every))
+    return float(run(client, "print(max(took.result().values()))"))
 
 
 def _ratio(client: BlockingKernelClient, model: Model) -> tuple[float, float]:

@@ -119,6 +119,7 @@ def main() -> None:
             "kept_lines": lasting.kept_lines,
             "elastic_kill": partial(elastic.kill, NOTEBOOK),
             "elastic_cost": partial(elastic.cost, NOTEBOOK),
+            "elastic_snapshots": partial(elastic.snapshots, NOTEBOOK),
             "flood": partial(outputs.flood, NOTEBOOK),
             "broadcast": partial(broadcast, API),
             "first_call": partial(first_call, "monarch_nb"),
