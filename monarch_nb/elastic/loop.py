@@ -338,6 +338,9 @@ class Run(Iterator[State]):
             except _FAULTS as error:
                 orders = self._park(error)
         self._has_failed = True
+        if self._before is not None:  # who goes on by hand has the begin of a step, on all ranks
+            reshard(self._state)
+            undo(self._state, self._before)
         raise RuntimeError(f"elastic: {orders.why or 'the loop cannot go on'}") from None
 
     def _go_on(self, orders: Orders) -> None:

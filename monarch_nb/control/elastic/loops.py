@@ -283,7 +283,7 @@ class ElasticLoops:
                 loop
                 for loop in self._loops.values()
                 if loop.state is state
-                and loop.record.phase is Phase.RECOVERS
+                and loop.record.wants_processes
                 and any(loop.record.processes[rank] in dead for rank in loop.record.ranks)
             ]
             if not found:

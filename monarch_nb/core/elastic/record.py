@@ -100,6 +100,8 @@ class LoopRecord:
     _left: dict[int, bool] = field(default_factory=dict)
     """Who has left; True: finished."""
     _why: str = ""
+    _fails: str = ""
+    """Why it will end as soon as all that live have parked."""
 
     @property
     def ranks(self) -> set[int]:
@@ -115,6 +117,11 @@ class LoopRecord:
     def can_be_mended(self) -> bool:
         """Tell whether a rank that dies now will be replaced: all have begun, and none has left."""
         return self.phase in (Phase.RUNS, Phase.RECOVERS) and not self._left
+
+    @property
+    def wants_processes(self) -> bool:
+        """Tell whether it waits for new processes of the ranks that are lost."""
+        return self.phase is Phase.RECOVERS and not self._fails
 
     @property
     def awaited(self) -> set[int]:
@@ -263,6 +270,8 @@ class LoopRecord:
         }
         if parked and not self._is_even and (told := self._even(parked)):
             return told
+        if self._fails:
+            return self._fail(self._fails, ())
         if self.lost or self._waiting.keys() < self.ranks:
             return []
         if (why := self._cannot_go_on(parked)) is not None:
@@ -372,8 +381,12 @@ class LoopRecord:
         return [Told(each, Verdict(good=True)) for each in sorted(self.ranks)]
 
     def fail(self, why: str) -> list[Told]:
-        """The loop cannot go on: all that wait raise, and whoever comes later."""
-        return self._fail(why, set())
+        """The loop cannot go on: all raise, and whoever comes later. Those that park do so once
+        they have taken the same steps: what they have then can be used."""
+        if self.phase is not Phase.RECOVERS or self._ordered:
+            return self._fail(why, set())
+        self._fails = why
+        return self._order()
 
     def _fail(self, why: str, extra: Iterable[int]) -> list[Told]:
         waiting = set(self._ready)

@@ -329,6 +329,19 @@ def test_once_one_has_left_nobody_is_replaced():
     assert not record.can_be_mended
 
 
+def test_where_no_process_can_be_had_all_raise_after_the_same_steps():
+    record = begun()
+    record.park(0, parked(4, is_prepared=True))
+    record.lose(2)
+    assert record.wants_processes
+    assert record.fail("no host is left") == []
+    assert not record.wants_processes
+    assert dict(record.park(1, parked(5))) == {0: Orders(TAKE)}
+    told = Orders(RAISE, why="no host is left")
+    assert dict(record.park(0, parked(5))) == {0: told, 1: told}
+    assert record.phase is Phase.OVER
+
+
 def begun_in_parts() -> LoopRecord:
     """Three ranks of which each has what no other has, kept by the next one."""
     record = LoopRecord({0: 10, 1: 11, 2: 12}, HOSTS)

@@ -1,0 +1,163 @@
+"""Training goes on when a host is lost: its ranks come back beside the others, or the others have
+what they need to go on as fewer.
+"""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.client import Cell, KernelClient
+from tests.support import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+OFFER = """
+import sys, threading
+from monarch_nb import start_worker_loop_forever
+print(start_worker_loop_forever(address="tcp://127.0.0.1:*").get(), flush=True)
+threading.Event().wait()"""
+ATTACH = """from monarch_nb import attach_to_workers
+hosts = attach_to_workers(workers={addresses})
+trainers = hosts.spawn_procs(per_host={{"gpus": 2}}, name="trainers")
+%mesh use trainers"""
+MODEL = """%%mesh
+import os, struct, time, torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from monarch_nb import elastic
+dist.init_process_group("gloo")
+
+def loader(data):
+    return DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+
+def made():
+    torch.manual_seed(5)
+    model = spread(torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(4)]))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    data = TensorDataset(torch.randn(96, 32), torch.randn(96, 32))
+    return elastic.State(model=model, optimizer=optimizer, loader=loader(data))
+
+def train_step(state, path):
+    inputs, targets = state.batch
+    loss = torch.nn.functional.mse_loss(state.model(inputs), targets)
+    state.optimizer.zero_grad()
+    loss.backward()
+    state.optimizer.step()
+    bits = struct.pack("<f", loss.item()).hex()
+    with open(f"{path}-{rank}", "a") as file:
+        file.write(f"{state.step} {bits}\\n")
+    if state.step == 9:
+        while not os.path.exists(f"{path}-go"): time.sleep(0.01)"""
+SHARDED = """%%mesh
+def spread(model):
+    return fully_shard(model)"""
+COPIED = """%%mesh
+def spread(model):
+    return DDP(model)"""
+TRAIN = """%%mesh
+state = made()
+for state in elastic.run(state, until={until}, snapshot_every=4):
+    train_step(state, {path!r})
+print("done at", state.step)"""
+FEWER = """%%mesh
+dist.init_process_group("gloo")
+state.model = DDP(state.model.module)
+state.loader = loader(state.loader.dataset)"""
+GOES_ON = """%%mesh
+print("from", state.step)
+for state in elastic.run(state, until={until}):
+    train_step(state, {path!r})
+print("done at", state.step)"""
+UNTIL = 14
+
+
+class Offered:
+    """Two hosts that are offered, and their processes."""
+
+    def __init__(self) -> None:
+        self.workers = [
+            subprocess.Popen([sys.executable, "-c", OFFER], stdout=subprocess.PIPE, text=True)
+            for _ in range(2)
+        ]
+        self.addresses = [each.stdout.readline().strip() for each in self.workers]
+
+    def end(self) -> None:
+        for each in self.workers:
+            each.terminate()
+            each.wait(10)
+            each.stdout.close()
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("MONARCH_NB_HOME", str(tmp_path / "keys"))
+
+
+@contextlib.contextmanager
+def training(*cells: str) -> Iterator[tuple[KernelClient, Offered]]:
+    hosts = Offered()
+    try:
+        with KernelClient("monarch") as kernel:
+            kernel.ok(ATTACH.format(addresses=hosts.addresses), timeout_s=60)
+            for code in cells:
+                kernel.ok(code, timeout_s=60)
+            yield kernel, hosts
+    finally:
+        hosts.end()
+
+
+def loses_a_host(kernel: KernelClient, hosts: Offered, path: Path) -> Cell:
+    """Train; the second host is lost while all do something else behind the optimizer of step 9."""
+    cell = kernel.start(TRAIN.format(until=UNTIL, path=str(path)))
+    eventually(lambda: all(reaches(path, rank, 9) for rank in range(4)), 60, "step 9")
+    hosts.workers[1].kill()
+    path.with_name(f"{path.name}-go").touch()
+    return kernel.finish(cell, 60)
+
+
+def reaches(path: Path, rank: int, step: int) -> bool:
+    written = path.with_name(f"{path.name}-{rank}")
+    return written.exists() and any(
+        line.startswith(f"{step} ") for line in written.read_text().splitlines()
+    )
+
+
+def losses(path: Path, rank: int) -> list[str]:
+    lines = path.with_name(f"{path.name}-{rank}").read_text().splitlines()
+    return list(dict.fromkeys(lines))
+
+
+def test_parts_of_a_lost_host_come_from_the_memory_of_another(tmp_path, home):
+    plain, lost = tmp_path / "plain", tmp_path / "lost"
+    (tmp_path / "plain-go").touch()
+    with training(MODEL, SHARDED) as (kernel, hosts):
+        kernel.ok(TRAIN.format(until=UNTIL, path=str(plain)), timeout_s=60)
+        cell = loses_a_host(kernel, hosts, lost)
+        assert f"[0-3] done at {UNTIL}" in cell.text(), cell.shown
+        assert "and the loop goes on at step 8" in cell.text("stderr")
+        assert [losses(lost, rank) for rank in range(4)] == [
+            losses(plain, rank) for rank in range(4)
+        ]
+
+
+def test_where_no_process_can_be_had_the_living_have_the_step_and_go_on_as_fewer(
+    tmp_path, home, monkeypatch
+):
+    """For want of devices: hosts count those that their environment names."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    path = tmp_path / "fewer"
+    with training(MODEL, COPIED) as (kernel, hosts):
+        cell = loses_a_host(kernel, hosts, path)
+        assert "elastic: the mesh could not be healed: trainers cannot be healed" in cell.error
+        assert "%mesh heal --shrink" in cell.error
+        kernel.ok("%mesh heal --shrink")
+        kernel.ok(FEWER)
+        cell = kernel.ok(GOES_ON.format(until=UNTIL, path=str(path)))
+        assert cell.text() == f"[0-1] from 10\n[0-1] done at {UNTIL}\n"
+        steps = [line.split()[0] for line in losses(path, 0)]
+        assert steps == [str(step) for step in range(UNTIL)]
