@@ -141,7 +141,8 @@ def snapshots(notebook: Notebook, _scale: Scale) -> Figures:
 
 
 def _with_snapshots(client: BlockingKernelClient, every: int) -> float:
-    run(client, SNAPSHOTS.format(width=SNAPSHOT_WIDTH, depth=DEPTH, steps=SNAPSHOT_STEPS, every=every))
+    size = {"width": SNAPSHOT_WIDTH, "depth": DEPTH}
+    run(client, SNAPSHOTS.format(steps=SNAPSHOT_STEPS, every=every, **size))
     return float(run(client, "print(max(took.result().values()))"))
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
+from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from monarch_nb.core.wire.messages.elastic import GO, RAISE, SKIP, TAKE, Kept, Newcomer, Orders
@@ -50,6 +51,7 @@ def run(
     snapshot_every: int = 20,
     timeout: float = 600,
     on_recovery: Callable[[], object] | None = None,
+    on_fewer: Callable[[ProcessGroup], object] | None = None,
 ) -> Run:
     """Yield the state once for each step, from `state.step` on; bring lost ranks back meanwhile.
 
@@ -70,16 +72,29 @@ def run(
             in a step. Collectives of yours have the time-out of their group.
         on_recovery: called on all ranks before they go on after a fault, to make anew what a step
             that was interrupted has left in disorder, as the schedule of a pipeline.
+        on_fewer: called on all ranks that are left, with their process group, where nobody can
+            take the place of a rank that is lost, as no GPU is free: to make anew what depends on
+            the number of ranks, as `DistributedDataParallel` and the loader, and put it into the
+            state. For models of which each rank has a copy. Without it the loop raises then.
 
     Raises:
-        RuntimeError: the loop cannot go on: no rank is left that has the state.
+        RuntimeError: the loop cannot go on: no rank is left that has the state, or nobody can take
+            the place of one that is lost.
 
     Example:
         >>> for state in elastic.run(state, until=1_000):            # doctest: +SKIP
         ...     inputs, targets = state.batch
     """
     new_loop = current.part(Elastic).new_loop
-    return Run(state, until, snapshot_every, timeout, on_recovery, new_loop)
+    after = AfterFault(on_recovery, on_fewer)
+    return Run(state, until, snapshot_every, timeout, after, new_loop)
+
+
+class AfterFault(NamedTuple):
+    """What is called then, as `run` says."""
+
+    on_recovery: Callable[[], object] | None
+    on_fewer: Callable[[ProcessGroup], object] | None
 
 
 class Run(Iterator[State]):
@@ -91,14 +106,14 @@ class Run(Iterator[State]):
         until: int,
         snapshot_every: int,
         timeout: float,
-        on_recovery: Callable[[], object] | None,
+        after: AfterFault,
         new_loop: Callable[[], Loop] | None,
     ) -> None:
         self._state = state
         self._until = until
         self._snapshot_every = snapshot_every
         self._timeout = timeout
-        self._on_recovery = on_recovery
+        self._after = after
         self._loop = None if new_loop is None else new_loop()
         self._is_over = False
         self._has_failed = False
@@ -175,13 +190,15 @@ class Run(Iterator[State]):
         state = self._state
         check_can_reshard(state)
         self._before = before(state, Held.now(state))
-        for optimizer in optimizers_of(state).values():
-            self._hooks.append(optimizer.register_step_pre_hook(self._before_optimizer))
+        self._hook_optimizers()
         if self._loop is None:
             return
         self._see_layouts()
         held = self._news.of(self._before.held)
-        orders = self._loop.begin(state.step, held, part_of(state), self._timeout)
+        may_be_fewer = self._after.on_fewer is not None
+        orders = self._loop.begin(
+            state.step, held, part_of(state), self._timeout, may_be_fewer=may_be_fewer
+        )
         if orders.what == SKIP:
             state.step = orders.step
             self._is_over = True
@@ -190,6 +207,14 @@ class Run(Iterator[State]):
         else:
             self._keep_for(orders)
             self._take_snapshot(is_first=True)
+
+    def _hook_optimizers(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = [
+            each.register_step_pre_hook(self._before_optimizer)
+            for each in optimizers_of(self._state).values()
+        ]
 
     def _keep_for(self, orders: Orders) -> None:
         # to whom snapshots go from now on, and whose come here
@@ -345,6 +370,8 @@ class Run(Iterator[State]):
 
     def _go_on(self, orders: Orders) -> None:
         self._news.forget()
+        assert self._before is not None
+        self._hold(self._state.step, self._before.held)
         self._keep_for(orders)
         # the one before may have gone with who kept it, and a newcomer has none of the begin
         if self._with_snapshots or self._taken == 0:
@@ -355,7 +382,11 @@ class Run(Iterator[State]):
         mine = [each for each in orders.newcomers if each.process == current.proc().id]
         if not mine:
             self._go_back(orders)
+        if orders.fewer and mine and not orders.shrinks:  # what the others did before, alone
+            self._be_fewer(self._loop.group())
         self._loop.reconnect(orders)
+        if orders.shrinks:
+            self._be_fewer(self._loop.group())
         if mine:
             self._arrive(orders, mine[0])
         else:
@@ -370,8 +401,16 @@ class Run(Iterator[State]):
             reducers.replicated(modules_of(self._state)), self._layouts, strict=True
         ):
             reducers.renew(ddp, layout)
-        if self._on_recovery is not None:
-            self._on_recovery()
+        if self._after.on_recovery is not None:
+            self._after.on_recovery()
+
+    def _be_fewer(self, group: ProcessGroup) -> None:
+        assert self._after.on_fewer is not None
+        self._after.on_fewer(group)
+        self._hook_optimizers()
+        self._taken = 0  # what is new has to settle as at the begin
+        self._see_layouts()
+        self._before = before(self._state, Held.now(self._state))
 
     def _go_back(self, orders: Orders) -> None:
         assert self._before is not None

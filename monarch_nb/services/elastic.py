@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
     from monarch_nb.core.wire.messages.elastic import Kept, Orders
 
 
@@ -21,7 +23,9 @@ class Loop(Protocol):
     def number(self) -> int:
         """Which loop of this mesh it is: the same on all ranks, and no other's."""
 
-    def begin(self, step: int, held: Mapping[str, str], part: int, hang_s: float) -> Orders:
+    def begin(
+        self, step: int, held: Mapping[str, str], part: int, hang_s: float, *, may_be_fewer: bool
+    ) -> Orders:
         """Say that this rank has come to the loop; the rest as in `BeginLoop`. Others are waited
         for at most `hang_s` in `agree`, and in a backward pass."""
 
@@ -56,6 +60,10 @@ class Loop(Protocol):
 
     def reconnect(self, orders: Orders) -> None:
         """Connect the process groups again, with the newcomers."""
+
+    def group(self) -> ProcessGroup:
+        """Return the process group of the ranks that are left. Before `reconnect` that of a
+        newcomer connects nobody."""
 
     def ready(self, generation: int) -> bool:
         """Say that this rank has done what it was ordered; tell whether all have."""

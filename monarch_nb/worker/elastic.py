@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from monarch_nb.core.wire.messages import elastic as messages
 from monarch_nb.core.wire.messages.agents import LoadLibraries
@@ -62,7 +62,7 @@ class PastLoop:
 
     number = 0
 
-    def begin(self, step: int, *_: object) -> Orders:
+    def begin(self, step: int, *_: object, **__: object) -> Orders:
         return Orders(messages.SKIP, step=step)
 
     def settle(self) -> None: ...
@@ -78,6 +78,9 @@ class PastLoop:
         raise AssertionError(f"no step {step} is run: {why}")
 
     def reconnect(self, orders: Orders) -> None: ...
+
+    def group(self) -> Any:
+        raise AssertionError("nobody is lost")
 
     def ready(self, generation: int) -> bool:  # noqa: ARG002
         return True
@@ -114,13 +117,18 @@ class CellLoop:
     def number(self) -> int:
         return self._tag << 8 | self._loop & 0xFF
 
-    def begin(self, step: int, held: Mapping[str, str], part: int, hang_s: float) -> Orders:
+    def begin(
+        self, step: int, held: Mapping[str, str], part: int, hang_s: float, *, may_be_fewer: bool
+    ) -> Orders:
         made = self._made()
-        self._again.end()  # a newcomer is one of the others from here on
-        asked = messages.BeginLoop(self._tag, self._loop, step, dict(held), made, part)
+        asked = messages.BeginLoop(
+            self._tag, self._loop, step, dict(held), made, part, may_be_fewer
+        )
         orders = self._ask(asked)
         self._ranks = [each.rank for each in orders.members]
         self._part, self._hang_s = part, hang_s
+        if orders.what != messages.RECOVER:
+            self._again.end()
         self._groups.use_as_one(is_one=True)
         # a process that may have to take the place of one needs it, and has no time for it then
         self._proc.control(self._proc.agent, LoadLibraries(["torch"], soon=True))
@@ -138,18 +146,18 @@ class CellLoop:
 
     def agree(self) -> None:
         if len(self._ranks) > 1:
-            c10d.barrier(self._group())
+            c10d.barrier(self._agreeing())
 
     def agree_on_part(self, part: int) -> bool:
         if len(self._ranks) == 1:
             return False
-        found = c10d.gathered(self._group(), [self._part, part])
+        found = c10d.gathered(self._agreeing(), [self._part, part])
         self._part = part
         first, later = zip(*found, strict=True)
         # the groups are the same where each number of then goes with one of now
         return not len(set(first)) == len(set(later)) == len({*map(tuple, found)})
 
-    def _group(self) -> Group:
+    def _agreeing(self) -> Group:
         return self._axes.of(self._ranks, OWNER, self._hang_s, "gloo")
 
     def hold(
@@ -186,6 +194,8 @@ class CellLoop:
         return self._ask(asked)
 
     def reconnect(self, orders: Orders) -> None:
+        self._again.end()  # a newcomer is one of the others from here on
+        self._ranks = [each.rank for each in orders.members]
         self._groups.expect({each.rank: each.process for each in orders.members})
         me, self._bereaved = self._groups.world.rank, self._groups.bereaved
         for like in orders.groups:
@@ -199,6 +209,9 @@ class CellLoop:
             else:
                 abort_groups([group])
                 connect_again(self._groups, group)
+
+    def group(self) -> Any:
+        return self._axes.of(self._ranks)
 
     def ready(self, generation: int) -> bool:
         return self._ask(messages.RankReady(self._tag, self._loop, generation)).good

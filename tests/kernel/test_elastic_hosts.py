@@ -25,7 +25,7 @@ hosts = attach_to_workers(workers={addresses})
 trainers = hosts.spawn_procs(per_host={{"gpus": 2}}, name="trainers")
 %mesh use trainers"""
 MODEL = """%%mesh
-import os, struct, time, torch, torch.distributed as dist
+import os, signal, struct, time, torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -42,7 +42,11 @@ def made():
     data = TensorDataset(torch.randn(96, 32), torch.randn(96, 32))
     return elastic.State(model=model, optimizer=optimizer, loader=loader(data))
 
+def dies(state, path):
+    pass
+
 def train_step(state, path):
+    dies(state, path)
     inputs, targets = state.batch
     loss = torch.nn.functional.mse_loss(state.model(inputs), targets)
     state.optimizer.zero_grad()
@@ -59,11 +63,22 @@ def spread(model):
 COPIED = """%%mesh
 def spread(model):
     return DDP(model)"""
+ON_FEWER = """%%mesh
+def fewer(group):
+    print("fewer:", group.size())
+    sampler = DistributedSampler(state.loader.dataset, group.size(), dist.get_rank(group))
+    state.model = DDP(state.model.module, process_group=group)
+    state.loader = DataLoader(state.loader.dataset, batch_size=4, sampler=sampler)"""
 TRAIN = """%%mesh
 state = made()
-for state in elastic.run(state, until={until}, snapshot_every=4):
+for state in elastic.run(state, until={until}, snapshot_every=4, on_fewer={on_fewer}):
     train_step(state, {path!r})
 print("done at", state.step)"""
+DIES_AS_FEWER = """%%mesh
+def dies(state, path):
+    if rank == 1 and state.step == 12 and not os.path.exists(f"{path}-died"):
+        open(f"{path}-died", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)"""
 FEWER = """%%mesh
 dist.init_process_group("gloo")
 state.model = DDP(state.model.module)
@@ -111,9 +126,11 @@ def training(*cells: str) -> Iterator[tuple[KernelClient, Offered]]:
         hosts.end()
 
 
-def loses_a_host(kernel: KernelClient, hosts: Offered, path: Path) -> Cell:
+def loses_a_host(
+    kernel: KernelClient, hosts: Offered, path: Path, on_fewer: str | None = None
+) -> Cell:
     """Train; the second host is lost while all do something else behind the optimizer of step 9."""
-    cell = kernel.start(TRAIN.format(until=UNTIL, path=str(path)))
+    cell = kernel.start(TRAIN.format(until=UNTIL, path=str(path), on_fewer=on_fewer))
     eventually(lambda: all(reaches(path, rank, 9) for rank in range(4)), 60, "step 9")
     hosts.workers[1].kill()
     path.with_name(f"{path.name}-go").touch()
@@ -136,7 +153,7 @@ def test_parts_of_a_lost_host_come_from_the_memory_of_another(tmp_path, home):
     plain, lost = tmp_path / "plain", tmp_path / "lost"
     (tmp_path / "plain-go").touch()
     with training(MODEL, SHARDED) as (kernel, hosts):
-        kernel.ok(TRAIN.format(until=UNTIL, path=str(plain)), timeout_s=60)
+        kernel.ok(TRAIN.format(until=UNTIL, path=str(plain), on_fewer=None), timeout_s=60)
         cell = loses_a_host(kernel, hosts, lost)
         assert f"[0-3] done at {UNTIL}" in cell.text(), cell.shown
         assert "and the loop goes on at step 8" in cell.text("stderr")
@@ -159,5 +176,22 @@ def test_where_no_process_can_be_had_the_living_have_the_step_and_go_on_as_fewer
         kernel.ok(FEWER)
         cell = kernel.ok(GOES_ON.format(until=UNTIL, path=str(path)))
         assert cell.text() == f"[0-1] from 10\n[0-1] done at {UNTIL}\n"
+        steps = [line.split()[0] for line in losses(path, 0)]
+        assert steps == [str(step) for step in range(UNTIL)]
+
+
+def test_the_living_go_on_as_fewer_in_the_same_cell(tmp_path, home, monkeypatch):
+    """And one of them that is killed then comes back, as there is a place for it."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    path = tmp_path / "fewer"
+    with training(MODEL, COPIED, ON_FEWER, DIES_AS_FEWER) as (kernel, hosts):
+        cell = loses_a_host(kernel, hosts, path, on_fewer="fewer")
+        assert f"[0-1] done at {UNTIL}" in cell.text(), cell.shown
+        assert (
+            "no place is left for them, and the loop goes on at step 10 with ranks 0-1\n"
+            in cell.text("stderr")
+        )
+        assert cell.text("stderr").startswith("each of ranks 2-3 is gone")
+        assert "rank 1 was killed by signal 9 (SIGKILL): it is back" in cell.text("stderr")
         steps = [line.split()[0] for line in losses(path, 0)]
         assert steps == [str(step) for step in range(UNTIL)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -76,6 +76,7 @@ class _Loop:
     cells: list[RunningCell]
     asked: dict[int, Message] = field(default_factory=dict)
     exits: dict[int, Exit] = field(default_factory=dict)  # of ranks, since it ran last
+    gone: dict[int, Exit] = field(default_factory=dict)  # the same, whom nobody replaces
     hung: set[int] = field(default_factory=set)
     lost_at: float = 0.0
 
@@ -161,7 +162,15 @@ class ElasticLoops:
             loop.asked[place.rank] = message
             names = [each.name for each in asked.groups]
             record = loop.record
-            self._answer(loop, record.begin(place.rank, asked.step, asked.held, names, asked.part))
+            told = record.begin(
+                place.rank,
+                asked.step,
+                asked.held,
+                names,
+                part=asked.part,
+                may_be_fewer=asked.may_be_fewer,
+            )
+            self._answer(loop, told)
 
     def _new(self, state: ProcsState, tag: int) -> _Loop:
         cells = [each for each in self._cells if each.tag == tag and each.state is state]
@@ -236,9 +245,11 @@ class ElasticLoops:
 
     def _let_go(self, loop: _Loop) -> None:
         # those that will not come back are lost to their cells
-        exits, loop.exits = loop.exits, {}
+        exits, loop.exits = loop.exits | loop.gone, {}
+        gone, loop.gone = loop.gone, {}
         for rank, ended in exits.items():
-            if (cell := loop.cell_of(rank)) is not None and rank in loop.record.lost:
+            is_lost = rank in loop.record.lost or rank in gone
+            if (cell := loop.cell_of(rank)) is not None and is_lost:
                 cell.lose(rank, ended)
 
     # recovery
@@ -267,13 +278,24 @@ class ElasticLoops:
         while loops := self._with_losses(state):
             before = list(state.processes)
             try:
-                self._healing.procs(state, shrink=False, keeps_groups=True)
+                self._healing.of_loops(state, self._wanted(loops))
             except (MeshError, RuntimeError) as error:
-                self._fail_all(loops, f"the mesh could not be healed: {error}")
+                for loop in loops:
+                    self._go_on_without(loop, f"the mesh could not be healed: {error}")
                 continue
             new = [rank for rank, each in enumerate(state.processes) if each != before[rank]]
             for loop in loops:
                 self._send_again(loop, new)
+
+    def _wanted(self, loops: Sequence[_Loop]) -> set[int]:
+        with self._lock:
+            dead = self._proc.dead
+            return {
+                rank
+                for loop in loops
+                for rank, process in loop.record.processes.items()
+                if process in dead
+            }
 
     def _with_losses(self, state: ProcsState) -> list[_Loop]:
         # loops whose lost ranks have no new process yet; none: nobody heals any more
@@ -303,10 +325,13 @@ class ElasticLoops:
             again = [each._replace(again=PAST, keep=False) for each in past]
             cell.send_again(rank, [*again, cell.cell._replace(again=LOOP)])
 
-    def _fail_all(self, loops: Sequence[_Loop], why: str) -> None:
+    def _go_on_without(self, loop: _Loop, why: str) -> None:
+        # those whose processes are dead and have nobody in their place
         with self._lock:
-            for loop in loops:
-                self._fail(loop, why)
+            dead, record = self._proc.dead, loop.record
+            ranks = [rank for rank in record.lost if record.processes[rank] in dead]
+            loop.gone |= {rank: loop.exits.pop(rank) for rank in ranks}
+            self._answer(loop, record.go_on_without(ranks, why))
 
     def _fail(self, loop: _Loop, why: str) -> None:
         self._answer(loop, loop.record.fail(why))
@@ -314,27 +339,39 @@ class ElasticLoops:
     def _mended(self, loop: _Loop) -> None:
         with self._lock:
             exits, loop.exits = loop.exits, {}
+            gone, loop.gone = loop.gone, {}
             hung, loop.hung = loop.hung, set()
             began, loop.lost_at = loop.lost_at, 0.0
-            step = loop.record.step
+            record, tag = loop.record, loop.cells[0].tag
+            for rank, ended in gone.items():
+                if (cell := loop.cell_of(rank)) is not None:
+                    cell.lose(rank, ended)
+        said = []
         if exits:
-            text = _words(exits, hung, step, time.monotonic() - began)
+            took_s = time.monotonic() - began
+            back = "it is" if len(exits) == 1 else "they are"
+            said.append(f"{_ended(exits, hung)}: {back} back after {took_s:.1f} s")
+        left = ""
+        if gone:
+            them = "it" if len(gone) == 1 else "them"
+            said.append(f"{_ended(gone, hung)}: no place is left for {them}")
+            left = f" with {rank_words(tuple(sorted(record.ranks)))}"
+        if said:
+            text = f"{'; '.join(said)}, and the loop goes on at step {record.step}{left}\n"
             for each in self.on_mended:
-                each(Mended(loop.cells[0].tag, text))
+                each(Mended(tag, text))
 
 
 def _host_of(state: ProcsState, rank: int) -> int:
     return state.agents[rank] >> HOST_SHIFT
 
 
-def _words(exits: dict[int, Exit], hung: set[int], step: int, took_s: float) -> str:
+def _ended(exits: Mapping[int, Exit], hung: Collection[int]) -> str:
     by_how: dict[str, list[int]] = {}
     for rank in sorted(exits):
         how = _HUNG if rank in hung else exits[rank].plainly()
         by_how.setdefault(how, []).append(rank)
-    ended = "; ".join(f"{_each_of(ranks)} {how}" for how, ranks in by_how.items())
-    back = "it is" if len(exits) == 1 else "they are"
-    return f"{ended}: {back} back after {took_s:.1f} s, and the loop goes on at step {step}\n"
+    return "; ".join(f"{_each_of(ranks)} {how}" for how, ranks in by_how.items())
 
 
 def _each_of(ranks: list[int]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -99,6 +99,9 @@ class LoopRecord:
     """The step in which ranks were at the last loss."""
     _left: dict[int, bool] = field(default_factory=dict)
     """Who has left; True: finished."""
+    _may_be_fewer: set[int] = field(default_factory=set)
+    _fewer: bool = False  # than have begun
+    _shrinks: bool = False  # in this recovery
     _why: str = ""
     _fails: str = ""
     """Why it will end as soon as all that live have parked."""
@@ -143,8 +146,10 @@ class LoopRecord:
         held: Mapping[str, str],
         groups: Sequence[str],
         part: int = 0,
+        may_be_fewer: bool = False,
     ) -> list[Told]:
         """A rank has come to the loop, with this part of the model, and has made these groups."""
+        self._may_be_fewer.add(rank) if may_be_fewer else self._may_be_fewer.discard(rank)
         if self.phase is Phase.OVER:
             return [Told(rank, Orders(SKIP, step=self.step))]
         if self.phase is Phase.RECOVERS:
@@ -173,7 +178,12 @@ class LoopRecord:
         for rank, keeper in kept_by.items():
             wards[keeper].append(Member(rank, self.processes[rank]))
         members = [Member(rank, self.processes[rank]) for rank in sorted(self.ranks)]
-        orders = orders._replace(members=members, with_snapshots=bool(kept_by))
+        orders = orders._replace(
+            members=members,
+            with_snapshots=bool(kept_by),
+            fewer=self._fewer,
+            shrinks=self._shrinks,
+        )
         of = {rank: self.processes[keeper] for rank, keeper in kept_by.items()}
         return [
             Told(rank, orders._replace(keeper=of.get(rank, 0), wards=wards[rank]))
@@ -304,7 +314,7 @@ class LoopRecord:
             return _TOO_OFTEN.format(MAX_RECOVERIES, self._reached)
         if self._goes_back(parked)[0] is None:
             return self._why_not_back(parked)
-        return self._not_made(_groups_of(parked.values()))
+        return self._not_made(self._groups_of(parked.values()))
 
     def _recover(self, parked: Mapping[int, ParkRank]) -> list[Told]:
         step, snapshot = self._goes_back(parked)
@@ -317,7 +327,7 @@ class LoopRecord:
             self.generation,
             step,
             snapshot,
-            groups=_groups_of(parked.values()),
+            groups=self._groups_of(parked.values()),
             newcomers=newcomers,
         )
         return [
@@ -362,6 +372,17 @@ class LoopRecord:
             common &= {kept.step for each in asked for kept in each.kept if kept.rank == rank}
         return (max(common) if common else None), True
 
+    def _groups_of(self, parked: Iterable[ParkRank]) -> list[GroupMade]:
+        # those that can be whole, in one order for all: each waits for the others of a group
+        # before it goes to the next
+        every = {
+            each.name: each
+            for one in parked
+            for each in one.groups
+            if self.ranks.issuperset(each.ranks)
+        }
+        return [every[name] for name in sorted(every)]
+
     def _why_not_back(self, parked: Mapping[int, ParkRank]) -> str:
         kept = {each.rank for asked in parked.values() for each in asked.kept}
         gone = [rank for rank in self._new if rank not in kept and not self._peers(rank, parked)]
@@ -378,6 +399,7 @@ class LoopRecord:
             return []
         self.phase = Phase.RUNS
         self._new, self._ready, self._ordered, self._is_even = set(), set(), False, False
+        self._shrinks = False
         return [Told(each, Verdict(good=True)) for each in sorted(self.ranks)]
 
     def fail(self, why: str) -> list[Told]:
@@ -386,6 +408,20 @@ class LoopRecord:
         if self.phase is not Phase.RECOVERS or self._ordered:
             return self._fail(why, set())
         self._fails = why
+        return self._order()
+
+    def go_on_without(self, ranks: Collection[int], why: str) -> list[Told]:
+        """Nobody can take the place of these ranks: the others go on, if all can, and if each has
+        a copy of what was lost. Else the loop fails."""
+        can = self._may_be_fewer >= self.ranks - set(ranks)
+        if self._ordered or not can or len(set(self._parts.values())) > 1:
+            return self.fail(why)
+        for rank in ranks:
+            for known in (self.processes, self.hosts, self._held, self._first_parts):
+                known.pop(rank, None)
+            self._later_parts.pop(rank, None)
+            self.lost.discard(rank)
+        self._fewer = self._shrinks = True
         return self._order()
 
     def _fail(self, why: str, extra: Iterable[int]) -> list[Told]:
@@ -409,9 +445,3 @@ class LoopRecord:
         told = [Told(each, self._after_others(asked)) for each, asked in parked.items()]
         self._waiting = dict.fromkeys(self._waiting.keys() - parked.keys())
         return told + self._fail(_HAVE_LEFT.format(rank_words((rank,))), ())
-
-
-def _groups_of(parked: Iterable[ParkRank]) -> list[GroupMade]:
-    # in one order for all: each waits for the others of a group before it goes to the next
-    every = {each.name: each for one in parked for each in one.groups}
-    return [every[name] for name in sorted(every)]

@@ -55,7 +55,7 @@ class Healing:
         supervision.on_pulse.append(self._something_changed.set)
         supervision.on_exit.append(lambda _: self._something_changed.set())
 
-    def procs(self, state: ProcsState, *, shrink: bool, keeps_groups: bool = False) -> ProcsState:
+    def procs(self, state: ProcsState, *, shrink: bool) -> ProcsState:
         if not state.owned:
             raise RuntimeError("only the process that spawned a mesh can heal it")
         state.check_not_stopped()
@@ -65,8 +65,17 @@ class Healing:
             raise RuntimeError(
                 f"{state.name!r} has been shrunk, it cannot grow again; use heal(shrink=True)"
             )
+        self._heal(state, range(len(state.processes)), keeps_groups=False)
+        return state
+
+    def of_loops(self, state: ProcsState, ranks: Collection[int]) -> None:
+        """Bring back these ranks alone, if they are lost; the others keep their process groups."""
+        state.check_not_stopped()
+        self._heal(state, ranks, keeps_groups=True)
+
+    def _heal(self, state: ProcsState, ranks: Collection[int], *, keeps_groups: bool) -> None:
         with self._one_at_a_time:
-            self._respawn_lost(state, keeps_groups=keeps_groups)
+            self._respawn_lost(state, ranks, keeps_groups=keeps_groups)
             alive = [each for each in list(state.actors) if each.respawn and each.ended is None]
             missing = [self._missing(actors, state) for actors in alive]
             self._moved.announce([state, *alive])
@@ -75,7 +84,6 @@ class Healing:
             ]
             for each in constructed:
                 each.get()
-        return state
 
     def restart(self, state: ProcsState) -> list[Made]:
         """Begin to bring back what of actors on this mesh is to return, and the processes there.
@@ -127,19 +135,22 @@ class Healing:
             dead = self._proc.dead
             return [rank for rank, process in enumerate(state.processes) if process in dead]
 
-    def _respawn_lost(self, state: ProcsState, *, keeps_groups: bool) -> None:
+    def _respawn_lost(
+        self, state: ProcsState, ranks: Collection[int], *, keeps_groups: bool
+    ) -> None:
         # New processes in the places of the dead. May be tried again when one of them dies too.
         assert state.respawn is not None
         state.note_moves([])
-        self._wait_for_silent_hosts(state, range(len(state.processes)))
-        lost = self._dead(state)
+        self._wait_for_silent_hosts(state, list(ranks))
+        dead = self._dead(state)
+        lost = [rank for rank in dead if rank in ranks]
         if not lost:
             return
         self._take_seats(state, lost)
         state.respawn(lost).get()
         for listener in self._supervision.on_heal:
             listener(state, lost)
-        living = [rank for rank in range(len(state.processes)) if rank not in lost]
+        living = [rank for rank in range(len(state.processes)) if rank not in dead]
         self._regroup(state, living, keeps_groups=keeps_groups)
 
     def _take_seats(self, state: ProcsState, lost: list[int]) -> None:

@@ -52,7 +52,7 @@ def parked(
 
 def begun(step: int = 0) -> LoopRecord:
     """Three ranks, processes 10 to 12, that have all begun."""
-    record = LoopRecord({0: 10, 1: 11, 2: 12}, HOSTS)
+    record = LoopRecord({0: 10, 1: 11, 2: 12}, dict(HOSTS))
     told = []
     for rank in range(3):
         told += record.begin(rank, step, {"own": f"held{rank}"}, ["0"])
@@ -68,14 +68,14 @@ def back(record: LoopRecord, rank: int, process: int = 13) -> dict[int, Orders]:
 
 
 def test_all_begin_together():
-    record = LoopRecord({0: 10, 1: 11}, HOSTS)
+    record = LoopRecord({0: 10, 1: 11}, dict(HOSTS))
     assert record.begin(0, 3, {}, []) == []
     orders = Orders(GO, step=3, members=[Member(0, 10), Member(1, 11)])
     assert dict(record.begin(1, 3, {}, [])) == {0: orders, 1: orders}
 
 
 def test_ranks_that_begin_at_different_steps_are_told():
-    record = LoopRecord({0: 10, 1: 11}, HOSTS)
+    record = LoopRecord({0: 10, 1: 11}, dict(HOSTS))
     record.begin(0, 3, {}, [])
     told = dict(record.begin(1, 4, {}, []))
     assert {each.what for each in told.values()} == {RAISE}
@@ -248,7 +248,7 @@ def test_no_error_is_given_back_once_one_is_lost():
 
 
 def test_nobody_is_left():
-    record = LoopRecord({0: 10}, HOSTS)
+    record = LoopRecord({0: 10}, dict(HOSTS))
     record.begin(0, 0, {}, ["0"])
     record.lose(0)
     told = back(record, 0)
@@ -342,9 +342,58 @@ def test_where_no_process_can_be_had_all_raise_after_the_same_steps():
     assert record.phase is Phase.OVER
 
 
+def begun_for_fewer(parts: tuple[int, ...] = (0, 0, 0)) -> LoopRecord:
+    record = LoopRecord({0: 10, 1: 11, 2: 12}, dict(HOSTS))
+    for rank in range(3):
+        record.begin(rank, 0, {"own": "held"}, ["0"], part=parts[rank], may_be_fewer=True)
+    return record
+
+
+def test_ranks_that_can_go_on_without_those_that_nobody_replaces():
+    record = begun_for_fewer()
+    record.lose(2)
+    assert record.go_on_without([2], "no host is left") == []
+    assert not record.lost
+    record.park(0, parked(4, is_prepared=True))
+    assert dict(record.park(1, parked(5))) == {0: Orders(TAKE)}
+    told = dict(record.park(0, parked(5)))
+    assert told[0] == told[1]
+    assert told[0].members == [Member(0, 10), Member(1, 11)]
+    assert (told[0].what, told[0].step, told[0].fewer, told[0].shrinks) == (RECOVER, 5, True, True)
+    assert told[0].groups == []  # rank 2 was in all
+    record.ready(0, told[0].generation)
+    assert dict(record.ready(1, told[0].generation)) == {0: GOOD, 1: GOOD}
+    # of those that are left one dies, and comes back
+    record.lose(1)
+    record.park(0, parked(6))
+    record.replace(1, 14, 1)
+    told = dict(record.begin(1, 0, {}, [], may_be_fewer=True))
+    assert told[1].newcomers == [Newcomer(1, 14, 0, 10)]
+    assert (told[1].fewer, told[1].shrinks) == (True, False)
+
+
+@pytest.mark.parametrize("parts", [(0, 1, 2), (0, 1, 0)])
+def test_with_parts_they_cannot(parts):
+    record = begun_for_fewer(parts)
+    record.lose(2)
+    record.park(0, parked(4))
+    record.park(1, parked(4))
+    told = Orders(RAISE, why="no host is left")
+    assert dict(record.go_on_without([2], "no host is left")) == {0: told, 1: told}
+
+
+def test_nor_unless_all_said_that_they_can():
+    record = begun()
+    record.lose(2)
+    record.park(0, parked(4))
+    record.park(1, parked(4))
+    told = Orders(RAISE, why="no host is left")
+    assert dict(record.go_on_without([2], "no host is left")) == {0: told, 1: told}
+
+
 def begun_in_parts() -> LoopRecord:
     """Three ranks of which each has what no other has, kept by the next one."""
-    record = LoopRecord({0: 10, 1: 11, 2: 12}, HOSTS)
+    record = LoopRecord({0: 10, 1: 11, 2: 12}, dict(HOSTS))
     told = []
     for rank in range(3):
         told += record.begin(rank, 0, {"own": f"held{rank}"}, ["0"], part=rank)

@@ -71,7 +71,8 @@ class Orders(NamedTuple):
     that step, or undo only what they have begun. `held`: what only the process before a newcomer
     knew, by name, as that told it. `members` are all. `with_snapshots`: some have what
     no other has, so all take snapshots. Those of this rank go to the process `keeper` (0: nowhere,
-    as others have the same), and those of `wards` come here. `why`: for people."""
+    as others have the same), and those of `wards` come here. `fewer`: than began; `shrinks`: in
+    this recovery. `why`: for people."""
 
     what: str
     generation: int = 0
@@ -84,12 +85,14 @@ class Orders(NamedTuple):
     with_snapshots: bool = False
     keeper: int = 0
     wards: list[Member] = []  # noqa: RUF012
+    fewer: bool = False
+    shrinks: bool = False
     why: str = ""
 
 
 class BeginLoop(Request[Orders], verb="elastic_begin"):
     """A rank has come to a loop, at this step; a newcomer has come to it again. Ranks whose `part`
-    is equal have the same models now."""
+    is equal have the same models now. `may_be_fewer`: it can go on without others."""
 
     tag: int
     loop: int
@@ -97,6 +100,7 @@ class BeginLoop(Request[Orders], verb="elastic_begin"):
     held: dict[str, str]
     groups: list[GroupMade]
     part: int = 0
+    may_be_fewer: bool = False
 
 
 class HoldStep(ControlMessage, verb="elastic_hold"):
