@@ -10,12 +10,14 @@ import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.control import engines
 from monarch_nb.control.engines import ENGINES, Wanted
 from monarch_nb.control.jobs import profiles
-from monarch_nb.control.jobs.job import JobTrait
+
+if TYPE_CHECKING:
+    from monarch_nb.control.jobs.job import JobTrait
 
 MESH: Final = "hosts"
 """The name of the one mesh of hosts that were not asked for in Python."""
@@ -119,6 +121,8 @@ def make(asked: dict[str, Any]) -> JobTrait:
     """Return the job; runs its file. Raises `TypeError` where that has none, and what it raises."""
     if "file" not in asked:
         return engines.make(MESH, _restored(asked))
+    from monarch_nb.control.jobs.job import JobTrait  # other commands do without all of the meshes
+
     file, name = Path(asked["file"]), asked["name"]
     sys.path.insert(0, str(file.parent))
     found = runpy.run_path(str(file), run_name="monarch_nb_spec").get(name)
