@@ -53,15 +53,7 @@ class JoiningProcesses(JoiningJob):
         if not hosts:
             count = sum(self._meshes.values())
             return JobStatus("processes", Stage.GONE, 0, count, reason="it has no hosts")
-        if (why := self._why_hopeless()) is not None:
-            return self._stands("processes", Stage.GONE, why)
-        if any(not self._controller.host_ready(host).done() for host in hosts):
-            return self._stands("processes", Stage.JOINING, "")
-        lost = len(hosts) - self._count_here()
-        if lost == len(hosts):
-            return self._stands("processes", Stage.GONE, "its hosts have ended")
-        words = f"{lost} of its hosts {'has' if lost == 1 else 'have'} ended" if lost else ""
-        return self._stands("processes", Stage.UP, words)
+        return self._stands_by_hosts("processes")
 
     def script(self) -> str:
         """Return the command that is run for each host."""
