@@ -270,6 +270,8 @@ def loaded_by(statement: str) -> set[str]:
     [
         ("import monarch_nb.host.agent.agent", "torch IPython numpy ipykernel opentelemetry"),
         ("import monarch_nb.host.zygote.zygote", "torch IPython numpy zmq asyncio email"),
+        ("import monarch_nb.control.cli", "torch IPython nbformat jupyter_client"),
+        ("import monarch_nb.control.batch.runner", "torch IPython lark"),
         ("import monarch_nb", "torch IPython zmq ipykernel ipywidgets opentelemetry"),
     ],
 )

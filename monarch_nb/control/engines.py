@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from monarch_nb.control.jobs.job import JobTrait
 
+APPLIED: Final = "applied"
+"""The engine of hosts that `monarch-nb apply` holds."""
 _JOBS: Final = "monarch_nb.control.jobs"
 _KUBERNETES: Final = "kubernetes.kubernetes_job"
 _SPARES: Final = ("spares",)
@@ -172,6 +174,12 @@ def _ray(name: str, wanted: Wanted) -> JobTrait:
     return job
 
 
+def _applied(name: str, wanted: Wanted) -> JobTrait:
+    held = dict(wanted.options)["job"]
+    job: JobTrait = _class(wanted, "kept.held_hosts", "HeldHosts")(name, held, wanted.hosts)
+    return job
+
+
 def _renamed(wanted: Wanted, names: Mapping[str, str]) -> dict[str, str]:
     given = [option for option in wanted.options if option[0] not in (*_SPARES, *_PARTIAL)]
     return {names.get(name, name): value for name, value in given}
@@ -234,5 +242,8 @@ ENGINES: Final[dict[str, Engine]] = {
         options=("address", *_SPARES, *_PARTIAL),
         package="ray",
     ),
+    APPLIED: Engine(_applied, "%mesh up --on NAME", options=("job",), required=("job",)),
 }
 """By the word behind `--on`."""
+NAMED: Final = tuple(name for name in ENGINES if name != APPLIED)
+"""Those that people name; a job that is applied goes by its own name."""

@@ -36,6 +36,8 @@ _FLAGS: Final = 6  # where /proc/<pid>/stat has them, after the name
 _STARTED: Final = 19
 _GONE: Final = "ZXx"  # states there: ended, whoever reaps it
 _LOOK_AGAIN_S: Final = 0.005
+_TERM_S: Final = 3.0
+_LOOK_S: Final = 0.01
 _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -95,6 +97,17 @@ def started_at(pid: int) -> int | None:
     except OSError:
         return None
     return None if fields[0] in _GONE else int(fields[_STARTED])
+
+
+def end_when_over(pid: int, started: int, limit_s: float) -> None:
+    """Wait so long for the end of a process, whosever child it is; then ask it to end, and kill it
+    in the end. `started`: by `started_at`, so that no other one of its number is meant."""
+    for number, wait_s in ((0, limit_s), (signal.SIGTERM, _TERM_S), (signal.SIGKILL, _TERM_S)):
+        deadline = time.monotonic() + wait_s
+        if started_at(pid) == started:
+            kill(pid, number)
+        while started_at(pid) == started and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
 
 
 def adopt_orphans() -> None:

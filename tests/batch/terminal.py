@@ -56,7 +56,7 @@ def tagged(source: str, tag: str) -> NotebookNode:
 
 def start(path: Path, *words: object) -> RunRecord:
     """A run that nobody follows."""
-    code, out, err = typed("run", path, *words, "--no-follow")
+    code, out, err = typed("run", path, "--no-follow", *words)
     assert (code, err) == (0, "")
     found = run_record.find(out.split()[0])
     assert found is not None

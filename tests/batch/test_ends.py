@@ -138,3 +138,4 @@ def test_nothing_is_left_when_its_process_is_killed(path):
     assert out.splitlines()[-1] == f"{said}{run.output} is as it was a moment before"
     assert shown(run.output, 1).startswith("[0-1] in\n")
     assert typed("runs")[1].startswith("long-1  killed  ")
+    assert not list(run.connections.iterdir())

@@ -1,8 +1,14 @@
 """`monarch-nb run --on`: the meshes of the notebook are on hosts of that job."""
 
+import os
+import signal
+
 import pytest
 
-from tests.batch.terminal import notebook, shown, typed
+from monarch_nb.control.jobs.kept import records
+from tests.batch.story import notebook_on_hosts
+from tests.batch.terminal import notebook, refused, shown, start, typed, until_shown
+from tests.support import descendants, describe_process, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -34,3 +40,36 @@ def test_a_profile_says_how_many_ranks_where_the_notebook_does_not(folder):
     assert code == 0, out
     assert shown(folder / "far.run-1.ipynb", 1) == "{'hosts': 2, 'gpus': 2}\n"
     assert shown(folder / "far.run-1.ipynb", 3) == "{'hosts': 2, 'gpus': 1}\n"
+
+
+@pytest.fixture
+def holder(folder):
+    """The process that holds a job of two hosts, called `held`."""
+    assert typed("apply", "--on", "processes", "--hosts", 2, "--name", "held")[0] == 0
+    record = records.find("held")
+    yield record.pid
+    assert typed("kill", "--name", "held")[0] == 0
+
+
+def lent(holder):
+    """What has a host of another program among the processes of a job."""
+    below = map(describe_process, descendants(holder))
+    return [each for each in below if "monarch_nb.host.join" in each and "--parent" in each]
+
+
+def test_a_job_that_is_applied_lends_its_hosts_and_keeps_them(folder, holder):
+    path = notebook_on_hosts(folder)
+    code, out, err = typed("run", path, "--on", "held")
+    assert (code, err) == (0, ""), out
+    assert "mesh0 is up: 2 ranks (hosts=2 gpus=1)" in shown(folder / "far.run-1.ipynb", 1)
+    assert shown(folder / "far.run-1.ipynb", 2) == "[0] 0\n[1] 10\n"
+    eventually(lambda: not lent(holder))
+    run = start(path, "-p", "then=wait", "--on", "held", "--hosts", 1)
+    until_shown(run.output, 4, "in")
+    assert "1 rank (hosts=1 gpus=1)" in shown(run.output, 2)
+    assert len(lent(holder)) == 1
+    os.kill(run.now().pid, signal.SIGKILL)
+    eventually(lambda: not lent(holder))
+    assert sorted(typed("exec", "echo", "there")[1].splitlines()) == ["[0] there", "[1] there"]
+    assert "has 2 hosts, not 3" in typed("run", path, "--on", "held", "--hosts", 3)[1]
+    assert refused("run", path, "--on", "hold").endswith("; jobs of monarch-nb apply: held")

@@ -233,7 +233,7 @@ def test_a_program_that_is_killed_leaves_no_job(cluster, home, count):
     with killed(count):
         assert in_queue(cluster)
     cluster.assert_idle()
-    eventually(lambda: not list(home.rglob("ticket")), what="the ticket is gone")
+    eventually(lambda: not list(home.glob("jobs/*")), what="the ticket is gone, and the output")
     sweep_all()
 
 
@@ -307,7 +307,7 @@ def test_a_program_that_is_killed_leaves_an_allocation_as_it_was(cluster, alloca
     assert cluster.state(allocation) == "RUNNING"
     for node in cluster.nodes:
         eventually(lambda node=node: not ours(node))
-    eventually(lambda: not list(home.rglob("ticket")), what="the ticket is gone")
+    eventually(lambda: not list(home.glob("jobs/*")), what="the ticket is gone, and the output")
     sweep_all()
 
 

@@ -140,8 +140,11 @@ def all_runs() -> list[RunRecord]:
         over_s = run.ended_s or (run.folder / "record.json").stat().st_mtime
         if not run.is_alive() and time.time() - over_s > _KEPT_S:
             shutil.rmtree(run.folder)
-        else:
-            found.append(run)
+            continue
+        if run.state == KILLED:  # it has not removed what opened its kernel
+            for each in run.connections.iterdir():
+                each.unlink(missing_ok=True)
+        found.append(run)
     return sorted(found, key=lambda run: run.began_s, reverse=True)
 
 

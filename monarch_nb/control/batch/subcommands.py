@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 from monarch_nb.control.batch import attaching, following, parameters, run_record
 from monarch_nb.control.batch.run_record import RUNNING, RunRecord
 from monarch_nb.control.jobs.kept import wanted
-from monarch_nb.control.jobs.kept.asking import AskError
+from monarch_nb.control.jobs.kept.visiting import AskError
 from monarch_nb.host.guard import started_at
 
 _RUNNER: Final = (sys.executable, "-P", "-m", "monarch_nb.control.batch.runner")

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import threading
@@ -19,13 +18,11 @@ from monarch_nb.control.client import Client, client
 from monarch_nb.control.jobs.job import shut_down
 from monarch_nb.control.jobs.joining import JoiningJob
 from monarch_nb.control.jobs.status import JobStatus, Stage
-from monarch_nb.host.guard import started_at
+from monarch_nb.host.guard import end_when_over, started_at
 from monarch_nb.host.launch import read_last, with_us
 from monarch_nb.net.hosts.joining import Ticket
 
 _END_S: Final = 6.0
-_TERM_S: Final = 3.0
-_LOOK_S: Final = 0.01
 _LOOPBACK: Final = "tcp://127.0.0.1:0"
 _COMMAND: Final = (sys.executable, "-P", "-m", "monarch_nb.host.join", "--here", "--index")
 
@@ -56,15 +53,7 @@ class JoiningProcesses(JoiningJob):
         if not hosts:
             count = sum(self._meshes.values())
             return JobStatus("processes", Stage.GONE, 0, count, reason="it has no hosts")
-        if (why := self._why_hopeless()) is not None:
-            return self._stands("processes", Stage.GONE, why)
-        if any(not self._controller.host_ready(host).done() for host in hosts):
-            return self._stands("processes", Stage.JOINING, "")
-        lost = len(hosts) - self._count_here()
-        if lost == len(hosts):
-            return self._stands("processes", Stage.GONE, "its hosts have ended")
-        words = f"{lost} of its hosts {'has' if lost == 1 else 'have'} ended" if lost else ""
-        return self._stands("processes", Stage.UP, words)
+        return self._stands_by_hosts("processes")
 
     def script(self) -> str:
         """Return the command that is run for each host."""
@@ -92,7 +81,7 @@ class JoiningProcesses(JoiningJob):
         return hosts
 
     def _ask_again(self, lost: int) -> int:
-        _end(self._job_processes.pop(lost, None), 0.0)
+        self._end(lost, 0.0)
         [host] = self._start([self._controller.host_called(lost)])
         return host
 
@@ -105,7 +94,7 @@ class JoiningProcesses(JoiningJob):
 
     def _let_go(self, hosts: Sequence[int]) -> None:
         for host in hosts:
-            _end(self._job_processes.pop(host, None), _END_S)
+            self._end(host, _END_S)
 
     def _keep(self) -> dict[str, Any]:
         return {"processes": {str(host): each for host, each in self._job_processes.items()}}
@@ -119,10 +108,13 @@ class JoiningProcesses(JoiningJob):
         for host in self._job_processes:
             self._controller.give_up_host(host, "the job was ended")
         shut_down((each.mesh for each in self._job_meshes.values()), deadline)
-        for each in self._job_processes.values():
-            _end(each, max(0.0, deadline - time.monotonic()))
-        self._job_processes.clear()
+        for host in list(self._job_processes):
+            self._end(host, max(0.0, deadline - time.monotonic()))
         self._job_meshes.clear()
+
+    def _end(self, host: int, limit_s: float) -> None:
+        if (process := self._job_processes.pop(host, None)) is not None:
+            end_when_over(*process, limit_s)
 
     def _load_fields(self, fields: dict[str, Any]) -> None:
         super()._load_fields(fields)
@@ -151,17 +143,3 @@ def _follow(controller: Client, host: int, process: subprocess.Popen[bytes], tic
         out.write(ticket)
     words = read_last(process.stderr)
     controller.give_up_host(host, f"it ended with code {process.wait()}\n{words}".rstrip())
-
-
-def _end(found: tuple[int, int] | None, limit_s: float) -> None:
-    # the very process, by the time of its start: asked after a while, then killed
-    if found is None:
-        return
-    pid, started = found
-    for number, wait_s in ((0, limit_s), (signal.SIGTERM, _TERM_S), (signal.SIGKILL, _TERM_S)):
-        deadline = time.monotonic() + wait_s
-        with contextlib.suppress(ProcessLookupError):
-            if started_at(pid) == started:
-                os.kill(pid, number)
-        while started_at(pid) == started and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)

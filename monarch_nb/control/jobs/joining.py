@@ -236,6 +236,19 @@ class JoiningJob(JobTrait):
         # counted after the stage was found: hosts may come meanwhile, so "up" never has too few
         return JobStatus(engine, stage, self._count_here(), self._asked(), name, reason)
 
+    def _stands_by_hosts(self, engine: str, name: str = "") -> JobStatus:
+        # where the engine knows nothing besides
+        hosts = self._hosts()
+        if (why := self._why_hopeless()) is not None:
+            return self._stands(engine, Stage.GONE, why, name)
+        if may_come(self._controller, hosts):
+            return self._stands(engine, Stage.JOINING, "", name)
+        lost = len(hosts) - self._count_here()
+        if lost == len(hosts):
+            return self._stands(engine, Stage.GONE, "its hosts have ended", name)
+        words = f"{lost} of its hosts {'has' if lost == 1 else 'have'} ended" if lost else ""
+        return self._stands(engine, Stage.UP, words, name)
+
     def _stands_with(self, engine: str, name: str, parts: Iterable[tuple[Stage, str]]) -> JobStatus:
         # as far as that of its parts that is least far; they are asked where hosts may come
         if (why := self._why_hopeless()) is not None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import random
 import shlex
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -21,7 +19,7 @@ from monarch_nb.control.jobs.job import shut_down
 from monarch_nb.control.jobs.joining import JoiningJob
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.errors import LaunchError
-from monarch_nb.host.guard import started_at
+from monarch_nb.host.guard import end_when_over, started_at
 from monarch_nb.host.launch import read_last
 from monarch_nb.net.hosts.joining import Ticket
 from monarch_nb.process.futures.future import Future
@@ -31,7 +29,6 @@ _PORTS: Final = (20_000, 60_000)  # of a host's loopback, through which it may r
 _TUNNEL: Final = "127.0.0.1:{}:127.0.0.1:{}"
 _NOT_FOUND: Final = 127  # the code of a shell
 _SSH_FAILED: Final = 255
-_LOOK_S: Final = 0.02
 _OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=no")
 
 
@@ -235,13 +232,7 @@ class _FoundLogin:
 
     def end(self, limit_s: float) -> None:
         """Wait for its end; end it after `limit_s`."""
-        pid, started = self._process
-        deadline = time.monotonic() + limit_s
-        while started_at(pid) == started and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
-        if started_at(pid) == started:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+        end_when_over(*self._process, limit_s)
 
 
 def check_names(hosts: Sequence[str]) -> None:

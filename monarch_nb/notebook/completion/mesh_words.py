@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from monarch_nb.control.engines import ENGINES
+from monarch_nb.control.engines import NAMED
 from monarch_nb.control.jobs import profiles
+from monarch_nb.control.jobs.kept import naming
 from monarch_nb.notebook import commands, options
 from monarch_nb.notebook.meshes import Meshes
 
@@ -142,7 +143,9 @@ class Words:
         elif action.nargs == argparse.REMAINDER:  # of `auto on`, what follows `%%mesh`
             yield from self._of_parser(options.CELL, before[1:], word)
         elif action.dest == "on":
-            yield from ((name, "keyword") for name in [*ENGINES, *profiles.names()])
+            yield from (
+                (name, "keyword") for name in [*NAMED, *profiles.names(), *naming.applied()]
+            )
         elif action.dest == "name":
             yield from ((name, "instance") for name in self._meshes.living())
         elif action.type is options.ranks or action.dest == "targets":

@@ -14,8 +14,9 @@ from typing import Final
 
 from monarch_nb.config import Config
 from monarch_nb.control import engines
-from monarch_nb.control.engines import ENGINES, Engine, Wanted
+from monarch_nb.control.engines import ENGINES, NAMED, Engine, Wanted
 from monarch_nb.control.jobs import profiles
+from monarch_nb.control.jobs.kept import naming
 from monarch_nb.notebook import options
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.meshes import Asked
@@ -61,7 +62,7 @@ class WhereParser(Parser):
     def _profile(self, chosen: argparse.Namespace) -> list[str]:
         # as words, without what was typed in another form
         try:
-            words = profiles.words_of(chosen.on)
+            words = naming.words_of(chosen.on)
         except KeyError:
             raise MagicError(_unknown(chosen.on)) from None
         except ValueError as error:
@@ -184,14 +185,9 @@ def _engine(on: str) -> Engine | None:
 
 
 def _unknown(word: str) -> str:
-    own = profiles.names()
-    close = difflib.get_close_matches(word, [*ENGINES, *own], 1)
+    close = difflib.get_close_matches(word, [*NAMED, *profiles.names()], 1)
     hint = f"Did you mean {close[0]}? " if close else ""
-    kept = ", ".join(own) if own else "none"
-    return (
-        f"There is no engine or profile {word!r}. {hint}Engines: {', '.join(ENGINES)}; "
-        f"profiles of {profiles.file()}: {kept}"
-    )
+    return f"There is no engine or profile {word!r}. {hint}{naming.known()}"
 
 
 def cut(words: list[str]) -> tuple[list[str], list[str]]:

@@ -6,13 +6,13 @@ pytest.importorskip("kubernetes", reason="no client of Kubernetes: pip install m
 
 from monarch_nb.control.keeping import kept_record
 from tests.clusters.engines.test_kubernetes_job import core, kubelet, left, plane
-from tests.clusters.engines.test_up_on_engines import at_kubernetes
+from tests.clusters.engines.test_up_on_engines import at_kubernetes, know_kubernetes
 from tests.kernel.client import KernelClient
 from tests.kernel.conftest import kernelspec
 from tests.kernel.test_kept import COUNTS, LINES, kill, lines_of
 from tests.support import eventually
 
-__all__ = ["at_kubernetes", "core", "kernelspec", "kubelet", "plane"]
+__all__ = ["at_kubernetes", "core", "kernelspec", "know_kubernetes", "kubelet", "plane"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(180)]
 

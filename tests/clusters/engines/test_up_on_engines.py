@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
-def at_kubernetes(plane, kubelet, tmp_path, monkeypatch):
-    """A kernel to which the cluster is known; `python3` in its pods is ours."""
+def know_kubernetes(plane, kubelet, tmp_path, monkeypatch):
+    """What is started here knows the cluster; `python3` in its pods is ours."""
     python = tmp_path / "bin/python3"
     python.parent.mkdir()
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
@@ -31,6 +31,11 @@ def at_kubernetes(plane, kubelet, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{python.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("KUBECONFIG", str(plane.config()))
     monkeypatch.setenv("PYTHONPATH", python_path())
+
+
+@pytest.fixture
+def at_kubernetes(know_kubernetes):
+    """A kernel to which the cluster is known."""
     with KernelClient("monarch") as client:
         yield client
 

@@ -13,24 +13,20 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.control.jobs.kept import records, wanted
 from monarch_nb.control.jobs.kept.records import Record
+from monarch_nb.control.jobs.kept.visiting import AskError, answer, visit
 from monarch_nb.control.jobs.status import JobStatus, Stage, stage_text
 from monarch_nb.errors import MeshError
-from monarch_nb.net import wire
 
 _HOLDER: Final = (sys.executable, "-P", "-m", "monarch_nb.control.jobs.kept.holder")
 _DEFAULT: Final = "default"
 _BY_SIGNAL: Final = 130  # ctrl-C, as shells say it
 _ENV: Final = "KEY=VALUE"
-
-
-class AskError(Exception):
-    """Says in one line why a command of the terminal cannot be done."""
 
 
 def add_commands(commands: Any) -> None:
@@ -218,33 +214,18 @@ def _meant(name: str | None) -> Record:
 
 def _answer(record: Record, asked: dict[str, Any]) -> dict[str, Any]:
     """Ask who holds a job; show what is said meanwhile, and return the end of it."""
-    try:
-        stream = wire.connect_job_server(Path(record.run_dir))
-    except OSError as error:
-        raise AskError(
-            f"process {record.pid}, which holds {record.name}, does not answer: {error.strerror}"
-        ) from None
-    with stream:
-        stream.sendall(json.dumps(asked).encode() + b"\n")
-        for said in _lines(stream):
-            if "out" in said:
-                _say(said["out"])
-            elif "err" in said:
-                sys.stderr.write(said["err"])
-            elif "error" in said:
-                raise AskError(said["error"])
-            else:
-                return said
-    raise AskError(f"{record.name} has ended meanwhile")
+    with visit(record) as stream:
+        return answer(stream, record, asked, _show)
+
+
+def _show(stream: str, text: str) -> None:
+    if stream == "out":
+        _say(text)
+    else:
+        sys.stderr.write(text)
 
 
 def _say(text: str) -> None:
     with contextlib.suppress(BrokenPipeError):  # nobody reads any more: `| head`
         sys.stdout.write(text)
         sys.stdout.flush()
-
-
-def _lines(stream: Any) -> Iterator[dict[str, Any]]:
-    with stream.makefile("rb") as lines:
-        for line in lines:
-            yield json.loads(line)

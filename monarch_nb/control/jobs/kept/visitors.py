@@ -20,6 +20,7 @@ from typing import Any, Final
 from monarch_nb.control.client import client
 from monarch_nb.control.debug.server import user_of
 from monarch_nb.control.jobs.job import JobState, JobTrait
+from monarch_nb.control.jobs.kept.lending import Lender
 from monarch_nb.control.output.routing import OutputEvent
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.errors import MeshError, RemoteProtocolError
@@ -47,6 +48,7 @@ class Visitors:
         self._hears: Callable[[OutputEvent], None] | None = None
         self._answers = {
             "status": self._status, "exec": self._exec, "shell": self._shell, "kill": self._kill,
+            "lend": self._lend,
         }  # fmt: skip
         client().on_output(self._on_output)
         self._listener = wire.bind_job_server(Path(client().proc.links.run_dir))
@@ -131,6 +133,19 @@ class Visitors:
                 self._hears = None
             printer.end()
         say(code=code)
+
+    def _lend(self, asked: Any, say: Say, stream: socket.socket) -> None:
+        hosts, first, count = self._hosts(asked), asked["first"], asked["count"]
+        if first + count > len(hosts):
+            raise ValueError(f"it has {len(hosts)} hosts, not {first + count}")
+        lent = hosts.flatten("rank").slice(rank=slice(first, first + count))
+        procs = lent.spawn_procs(name="loan")
+        try:
+            ended = procs.spawn("lender", Lender).lend.call(asked["ticket"])
+            helper_thread(lambda: _when_gone(stream, ended.cancel), "monarch-job-gone").start()
+            say(said=list(ended.get().values()))
+        finally:
+            procs.stop("the hosts are not lent any more")
 
     def _hosts(self, asked: Any) -> HostMesh:
         meshes = self._state.all_meshes()

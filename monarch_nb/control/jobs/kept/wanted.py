@@ -10,12 +10,15 @@ import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.control import engines
-from monarch_nb.control.engines import ENGINES, Wanted
+from monarch_nb.control.engines import ENGINES, NAMED, Wanted
 from monarch_nb.control.jobs import profiles
-from monarch_nb.control.jobs.job import JobTrait
+from monarch_nb.control.jobs.kept import naming
+
+if TYPE_CHECKING:
+    from monarch_nb.control.jobs.job import JobTrait
 
 MESH: Final = "hosts"
 """The name of the one mesh of hosts that were not asked for in Python."""
@@ -32,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_hosts_options(parser: argparse.ArgumentParser) -> None:
     """Add those that say which hosts, and not how many ranks each has."""
-    parser.add_argument("--on", metavar="ENGINE", help=f"{', '.join(ENGINES)}, or a profile")
+    parser.add_argument("--on", metavar="ENGINE", help=f"{', '.join(NAMED)}, a profile, or a job")
     parser.add_argument("--hosts", type=int, help="how many")
     for option in _OPTIONS:
         of = ", ".join(name for name, engine in ENGINES.items() if option in engine.options)
@@ -56,13 +59,9 @@ def read(chosen: argparse.Namespace, words: Sequence[str]) -> dict[str, Any]:
 
 def _of_profile(chosen: argparse.Namespace, words: Sequence[str]) -> dict[str, Any]:
     try:
-        said = profiles.words_of(chosen.on)
+        said = naming.words_of(chosen.on)
     except KeyError:
-        own = ", ".join(profiles.names()) or "none"
-        raise ValueError(
-            f"there is no engine or profile {chosen.on!r}. Engines: {', '.join(ENGINES)}; "
-            f"profiles of {profiles.file()}: {own}"
-        ) from None
+        raise ValueError(f"there is no engine or profile {chosen.on!r}. {naming.known()}") from None
     place = said.index("--")
     parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
     add_options(parser)
@@ -119,6 +118,8 @@ def make(asked: dict[str, Any]) -> JobTrait:
     """Return the job; runs its file. Raises `TypeError` where that has none, and what it raises."""
     if "file" not in asked:
         return engines.make(MESH, _restored(asked))
+    from monarch_nb.control.jobs.job import JobTrait  # other commands do without all of the meshes
+
     file, name = Path(asked["file"]), asked["name"]
     sys.path.insert(0, str(file.parent))
     found = runpy.run_path(str(file), run_name="monarch_nb_spec").get(name)

@@ -36,7 +36,10 @@ read -r word
 rm -f -- "$2"
 [ "$word" = stay ] && exit 0
 for pause in 1 2 4 8 16 32 64; do
-  scancel "$id" && exit 0
+  if scancel "$id"; then
+    [ "$word" ] || { rm -f -- "${2%/*}/output"; rmdir -- "${2%/*}"; }
+    exit 0
+  fi
   sleep "$pause"
 done
 """
@@ -47,7 +50,12 @@ shift 2
 exec 3<&0 </dev/null >>"$output" 2>&1
 "$@" 3<&- &
 srun=$!
-{ read -r word <&3; rm -f -- "$ticket"; [ "$word" = stay ] || kill "$srun"; } &
+{
+  read -r word <&3
+  rm -f -- "$ticket"
+  [ "$word" ] || { rm -f -- "${ticket%/*}/output"; rmdir -- "${ticket%/*}"; }
+  [ "$word" = stay ] || kill "$srun"
+} &
 reader=$!
 exec 3<&-
 wait "$srun"
@@ -63,7 +71,7 @@ _log: Final = logging.getLogger(__name__)
 
 class Keeper:
     """A shell that gives back what it has started when `release` is called, or this program has
-    gone."""
+    gone; then nobody reads what the hosts have written, and it is removed."""
 
     def __init__(self, script: str, words: Sequence[str], env: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -87,19 +95,22 @@ class Keeper:
 
     def release(self, limit_s: float) -> None:
         """Have it give back what it has started; wait so long for that. Harmless when repeated."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+        self._say(b"end\n")
         with contextlib.suppress(subprocess.TimeoutExpired):  # it goes on
             self._process.wait(limit_s)
 
     def let_stay(self) -> tuple[int, int]:
         """Have it leave what it has started when this program ends; return its number and the time
         of its start."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), self._process.stdin as said:
-            said.write(b"stay\n")
+        self._say(b"stay\n")
         return self._process.pid, started_at(self._process.pid) or 0
+
+    def _say(self, word: bytes) -> None:
+        stream = self._process.stdin
+        assert stream is not None
+        if not stream.closed:
+            with contextlib.suppress(BrokenPipeError), stream:
+                stream.write(word)
 
 
 class Staying:

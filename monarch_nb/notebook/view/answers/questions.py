@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from monarch_nb.control.engines import ENGINES
+from monarch_nb.control.engines import ENGINES, NAMED
 from monarch_nb.control.jobs import profiles
 from monarch_nb.core.errors.folding import fold_outputs, rank_list
 from monarch_nb.core.hangs.stack_tree import tree
@@ -220,7 +220,8 @@ def _engines(_: Context, __: Args) -> Json:
                 "required": list(engine.required),
                 "places": engine.has_places,
             }
-            for name, engine in ENGINES.items()
+            for name in NAMED
+            for engine in [ENGINES[name]]
         ],
         "profiles": [
             {"name": plain(name, MAX_WHAT), "words": plain(_joined(words))}
