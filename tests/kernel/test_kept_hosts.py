@@ -208,6 +208,11 @@ def test_another_kernel_takes_it_away_and_strangers_do_not():
         refused = ask_to_let_go(addresses, hosts.head.keys, stolen, 5.0)
         assert refused == Refused("nothing is kept here under this key")
         assert "is driven by process" in second.run("%mesh attach").error
+        assert second.run("%mesh attach --view").error == (
+            "mesh0 is on hosts of a job, and --view is for meshes of this machine. %mesh list says "
+            "what ranks do that nobody drives; %mesh attach mesh0 brings them back, --fence from a "
+            "kernel that lives"
+        )
         pid = first.manager.provisioner.pid
         os.kill(pid, signal.SIGSTOP)
         try:
