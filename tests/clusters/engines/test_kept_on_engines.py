@@ -161,3 +161,14 @@ def test_what_was_not_said_at_the_start_cannot_be_kept_later(at_ray, cluster):
     assert "Say it then: %mesh up --on ray ... --keep 8h" in refused
     at_ray.ok("%mesh down")
     nothing_left(cluster)
+
+
+def test_another_kernel_takes_a_mesh_on_nodes_of_ray_away(at_ray, cluster):
+    at_ray.ok(UP_RAY.format("1h"), timeout_s=150)
+    at_ray.ok("%%mesh\nx = rank + 1")
+    with KernelClient("monarch") as second:
+        second.ok("%mesh attach --fence", timeout_s=30)
+        assert "[0] 1\n[1] 2" in second.ok("%%mesh\nx").shown
+        assert "taken it over" in at_ray.run("%%mesh\nx").error
+        assert "the hosts of mesh0 are given back" in second.ok("%mesh down").text()
+    nothing_left(cluster)
