@@ -22,7 +22,7 @@ from monarch_nb.control.jobs.kubernetes.kubernetes_job import ImageSpec, Kuberne
 from monarch_nb.control.jobs.kubernetes.pods import KubeConfig
 from monarch_nb.control.jobs.local import LocalJob
 from monarch_nb.control.jobs.processes import ProcessJob, hosts_from_config
-from monarch_nb.control.jobs.ray import RayJob
+from monarch_nb.control.jobs.ray.ray_job import RayJob
 from monarch_nb.control.jobs.slurm.slurm_job import SlurmJob
 from monarch_nb.control.jobs.ssh import SSHJob
 from monarch_nb.control.jobs.store import StoreJob

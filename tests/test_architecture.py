@@ -107,7 +107,7 @@ BOXES = {
             "nbformat": "execution notebook_file runner",
             "jupyter_server": "attached_server",
             "prompt_toolkit": "terminal",
-            "ray": "ray",
+            "ray": "ray_job seats",
             "kubernetes": "pods",
             "urllib3": "pods",
             "yaml": "kubernetes_job",

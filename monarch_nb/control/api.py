@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from monarch_nb.control import started
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.jobs.status import JobStatus
     from monarch_nb.control.keeping.adoption import Found, LeftCell, LeftFailure, LeftPart
     from monarch_nb.control.keeping.kept_record import KeptMesh, KeptRecord
+    from monarch_nb.control.keeping.returning import Left
     from monarch_nb.control.output.comms import CommEvent
     from monarch_nb.control.output.logbook import Logbook
     from monarch_nb.control.output.routing import OutputEvent
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [  # types too, for annotations of the notebook
     "HOST_MESH", "RANK_MESHES", "ActorMesh", "CellOutcome", "CellRun", "Client", "CommEvent",
-    "Control", "Found", "JobStatus", "JobTrait", "KeptMesh", "KeptRecord", "LeftCell",
+    "Control", "Found", "JobStatus", "JobTrait", "KeptMesh", "KeptRecord", "Left", "LeftCell",
     "LeftFailure", "LeftPart", "ListedHost", "Logbook", "Mended", "MeshFailure", "MeshStatus",
     "OutputEvent",
     "ProcMesh", "RankStatus", "Regrouped", "Script", "Seen", "Stack", "Wait", "Wanted", "Xray",
@@ -298,6 +300,17 @@ class Control:
 
         client, records = self.running_client(), kept_record.all_records()
         return [each for each in records if client is None or not _drives(client, each)]
+
+    def left(self, record: KeptRecord) -> Left:
+        """Return what the ranks of a record do that nobody drives. Waits for hosts, 2 s at most.
+        Raises `LaunchError` where they cannot be asked."""
+        from monarch_nb.control.keeping import returning
+        from monarch_nb.host.status import alone
+
+        if record.hosts is not None:
+            return returning.look_in(record.hosts)
+        note = alone.read(Path(record.run_dir))
+        return returning.Left([] if note is None else [note], [])
 
     def end_kept(self, record: KeptRecord) -> None:
         """End the meshes of a record, with all that their ranks hold. Returns at once for those of

@@ -72,8 +72,6 @@ class Engine:
     """Its hosts are this machine."""
     command: str = ""
     """What has to be on the path."""
-    can_be_kept: bool = False
-    """Its hosts may go on without the kernel."""
     package: str = ""
     """What has to be installed; `pip install "monarch_nb[NAME]"` does."""
 
@@ -164,7 +162,7 @@ def _kubernetes(name: str, wanted: Wanted) -> JobTrait:
 
 
 def _ray(name: str, wanted: Wanted) -> JobTrait:
-    job: JobTrait = _class(wanted, "ray", "RayJob")(
+    job: JobTrait = _class(wanted, "ray.ray_job", "RayJob")(
         {name: wanted.hosts},
         num_gpus=wanted.gpus,
         **_renamed(wanted, {}),
@@ -209,7 +207,6 @@ ENGINES: Final[dict[str, Engine]] = {
         "%mesh up --on processes --hosts 2 --gpus 4",
         options=_SPARES,
         is_here=True,
-        can_be_kept=True,
     ),
     "ssh": Engine(
         _ssh,
@@ -217,7 +214,6 @@ ENGINES: Final[dict[str, Engine]] = {
         options=("python", *_SPARES, *_PARTIAL),
         words="options of ssh",
         has_places=True,
-        can_be_kept=True,
         command="ssh",
     ),
     "slurm": Engine(
@@ -225,7 +221,6 @@ ENGINES: Final[dict[str, Engine]] = {
         "%mesh up --on slurm --hosts 4 --gpus 8 --time 4:00:00 --partition h100",
         options=("time", "partition", "account", "qos", "python", *_SPARES, *_PARTIAL),
         words="options of sbatch",
-        can_be_kept=True,
         command="sbatch",
     ),
     "k8s": Engine(
@@ -233,7 +228,6 @@ ENGINES: Final[dict[str, Engine]] = {
         "%mesh up --on k8s --hosts 4 --gpus 8 --namespace ml --image IMAGE",
         options=("namespace", "image", *_SPARES, *_PARTIAL),
         required=("namespace", "image"),
-        can_be_kept=True,
         package="kubernetes",
     ),
     "ray": Engine(

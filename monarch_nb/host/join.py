@@ -22,6 +22,7 @@ from monarch_nb.core.wire.messages.hosts import OVER, PROTOCOL, Offer, Taken
 from monarch_nb.errors import LaunchError, MeshError
 from monarch_nb.host import guard
 from monarch_nb.host.member import HostMember
+from monarch_nb.host.status import alone
 from monarch_nb.host.versions import versions
 from monarch_nb.net.hosts.handshake import Secret
 from monarch_nb.net.hosts.joining import Ticket, offer, offer_again
@@ -89,7 +90,8 @@ def _is_taken_again(ticket: Ticket, host: Offer, member: HostMember) -> bool:
     # False: it is wanted no more, or its ranks have ended
     began = time.monotonic()
     while member.is_left:
-        answer = offer_again(ticket, host, _OFFER_S)
+        news = host._replace(alone=alone.read(member.run_dir))
+        answer = offer_again(ticket, news, _OFFER_S)
         if isinstance(answer, Taken):
             secret = Secret.from_text(answer.secret)
             member.join_again(answer.controller, secret, ticket.addresses)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from monarch_nb.control.engines import Wanted
 from monarch_nb.notebook.display.units import are, count, duration, sizes_text
@@ -13,9 +13,10 @@ from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.jobs.scaling import HOSTS
 
 if TYPE_CHECKING:
-    from monarch_nb.control.api import Control, KeptMesh, KeptRecord
+    from monarch_nb.control.api import Control, KeptMesh, KeptRecord, Left
 
 NOTHING = "no mesh is kept. %mesh up --gpus 4 --keep 8h starts one that outlives the kernel"
+_OLD_S: Final = 5.0
 
 
 def names(record: KeptRecord) -> str:
@@ -34,6 +35,35 @@ def words(record: KeptRecord) -> str:
     if record.is_driven():
         return f"{meshes}; driven by process {record.controller_pid}"
     return f"{meshes}; kept for {duration(record.for_s)}. %mesh attach {quoted(record)}"
+
+
+def doing(left: Left) -> str:
+    """Say in a line what the ranks of a record do that nobody drives."""
+    ranks: dict[tuple[str, str], tuple[int, float]] = {}
+    for host in left.told:
+        for each in host.doing:
+            number, for_s = ranks.get((each.state, each.what), (0, 0.0))
+            ranks[each.state, each.what] = number + each.ranks, max(for_s, each.for_s)
+    said = [_state(*what, *how) for what, how in ranks.items()]
+    if left.silent:
+        said.append(f"{', '.join(left.silent)} cannot be heard")
+    if not left.told:
+        return "; ".join(said) or "what its ranks do is not known"
+    alone_s = max(each.alone_s for each in left.told)
+    left_s = min(each.left_s for each in left.told)
+    times = f"alone for {duration(alone_s)}, ends in {duration(left_s)}"
+    age_s = max(each.age_s for each in left.told)
+    return f"{', '.join(said)}; {times}{_age(age_s)}"
+
+
+def _state(state: str, what: str, number: int, for_s: float) -> str:
+    words = f"{count(number, 'rank')} {state}" + (f" ({what})" if what else "")
+    return f"{words} for {duration(for_s)}" if for_s else words
+
+
+def _age(age_s: float) -> str:
+    # its host writes it once a second, unless that is stopped
+    return f"; that was {duration(age_s)} ago" if age_s > _OLD_S else ""
 
 
 def offers(records: Sequence[KeptRecord]) -> list[str]:

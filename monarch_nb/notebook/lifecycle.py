@@ -11,7 +11,7 @@ import shlex
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.hangs.stack_tree import Node, tree
@@ -35,6 +35,12 @@ POLL_S: Final = 0.005
 
 There = Literal["keep", "replace", "new"]
 """What becomes of a mesh that is up when another one is asked for."""
+
+
+class _How(NamedTuple):
+    steps: Steps
+    stay: bool
+    """Its hosts are to go on without the kernel."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +68,21 @@ class Lifecycle:
         Where one is there already: keep it if it is the same, replace it, or start a new one.
         Raises `MagicError` for another one that nobody wants to lose by accident.
         """
-        said = self._up(asked, name, there, steps)
+        said = self._up(asked, name, there, _How(steps or Steps(), stay=kept_s > 0))
         if kept_s:
             mesh = self.whole_mesh(None)
             self.control.keep(mesh, kept_s, self.jobs.asked(mesh.name))
             said += f" It is kept for {duration(kept_s)} without the kernel."
         return said
 
-    def _up(self, asked: Asked, name: str | None, there: There, steps: Steps | None) -> str:
+    def _up(self, asked: Asked, name: str | None, there: There, how: _How) -> str:
         found = None if there == "new" else self.meshes.found(asked, name)
         if found is None:
-            return self._start(asked, name, steps or Steps())
+            return self._start(asked, name, how)
         old, is_same = found
         if there == "replace":
             self.down([self.whole_mesh(old)])
-            return self._start(asked, old, steps or Steps())
+            return self._start(asked, old, how)
         if is_same:
             return self._is_there(old)
         raise MagicError(_in_the_way(self.whole_mesh(old), asked, is_named=name is not None))
@@ -89,22 +95,23 @@ class Lifecycle:
             return f"{said} {rank_words(lost)} {are(lost)} lost: %mesh heal"
         return f"{said} --replace starts it anew, --new another one"
 
-    def _start(self, asked: Asked, name: str | None, steps: Steps) -> str:
+    def _start(self, asked: Asked, name: str | None, how: _How) -> str:
         with self.meshes.new_name(name) as chosen:
             started = time.monotonic()
             if asked.hosts is None:
                 mesh = self.control.spawn(dict(asked.sizes), chosen, asked.device)
                 self._wait_for_ranks(mesh, chosen)
             else:
-                mesh = self._start_on(asked, asked.hosts, chosen, steps)
+                mesh = self._start_on(asked, asked.hosts, chosen, how)
             took = duration(time.monotonic() - started)
             has_variable = self.meshes.keep(chosen, mesh, asked)
         named = f"; the variable {chosen} is the mesh" if has_variable else ""
         return f"{chosen} is up: {mesh_text(mesh)} in {took}. %%mesh runs a cell on them{named}."
 
-    def _start_on(self, asked: Asked, hosts: Wanted, chosen: str, steps: Steps) -> ProcMesh:
+    def _start_on(self, asked: Asked, hosts: Wanted, chosen: str, how: _How) -> ProcMesh:
+        steps = how.steps
         try:
-            job = self.jobs.start(chosen, hosts, steps)
+            job = self.jobs.start(chosen, hosts, steps, stay=how.stay)
             began = time.monotonic()
             steps.add("ranks", "starting ranks")
             mesh = self.control.spawn_on(job, chosen, dict(asked.sizes), asked.device)

@@ -102,9 +102,9 @@ def test_a_kernel_is_killed_and_its_mesh_comes_back_with_the_cell_that_runs(tmp_
         assert second.ok("1").shown.startswith(
             "mesh0 with 2 ranks is still there: %mesh attach mesh0\n"
         )
-        assert (
-            "mesh0: gpus=2; kept for 60 min. %mesh attach mesh0" in second.ok("%mesh list").text()
-        )
+        listed = second.ok("%mesh list").text()
+        assert "mesh0: gpus=2; kept for 60 min. %mesh attach mesh0" in listed
+        assert re.search(r"2 ranks busy \(cell In\[4\]\) for .*; alone for .*, ends in 60", listed)
         attach = second.ok("%mesh attach")
         assert "mesh0 (2 ranks (gpus=2)) is back" in attach.text()
         assert "variables: mesh0, sums" in attach.text()

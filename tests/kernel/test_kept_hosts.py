@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import stat
+import time
 
 import psutil
 import pytest
@@ -100,7 +101,11 @@ def test_a_kernel_is_killed_and_its_mesh_on_two_hosts_comes_back(tmp_path):
         assert second.ok("1").shown.startswith(
             "mesh0 with 4 ranks is still there: %mesh attach mesh0\n"
         )
-        assert "mesh0: hosts=2 gpus=2; kept for 60 min" in second.ok("%mesh list").text()
+        listed = second.ok("%mesh list").text()
+        assert "mesh0: hosts=2 gpus=2; kept for 60 min" in listed
+        assert re.search(
+            r"4 ranks busy \(cell In\[4\]\) for \d.*; alone for .*, ends in 60 min", listed
+        )
         attach = second.ok("%mesh attach")
         assert "mesh0 (4 ranks (hosts=2 gpus=2)) is back" in attach.text()
         assert "variables: mesh0, sums" in attach.text()
@@ -203,6 +208,11 @@ def test_another_kernel_takes_it_away_and_strangers_do_not():
         refused = ask_to_let_go(addresses, hosts.head.keys, stolen, 5.0)
         assert refused == Refused("nothing is kept here under this key")
         assert "is driven by process" in second.run("%mesh attach").error
+        assert second.run("%mesh attach --view").error == (
+            "mesh0 is on hosts of a job, and --view is for meshes of this machine. %mesh list says "
+            "what ranks do that nobody drives; %mesh attach mesh0 brings them back, --fence from a "
+            "kernel that lives"
+        )
         pid = first.manager.provisioner.pid
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -224,6 +234,36 @@ def test_another_kernel_takes_it_away_and_strangers_do_not():
         assert "[0] 0\n[1] 1\n[2] 2\n[3] 3" in first.ok("%%mesh\nx").shown
         assert "taken it over" in second.run("%mesh get x").error
         first.ok("%mesh down")
+
+
+def test_the_list_names_ranks_that_ended_and_hosts_that_do_not_answer():
+    with KernelClient("monarch") as kernel:
+        kernel.ok(UP.format("1h"), timeout_s=90)
+        _, second = hosts_of(the_record())
+        pids = ranks_of(kernel)
+        cell = kernel.start("%%mesh 1\nimport time\nprint('begins')\ntime.sleep(1000)")
+        kernel.until(lambda: "begins" in cell.text())
+        kill(kernel)
+    os.kill(pids[0], signal.SIGKILL)
+    os.kill(second, signal.SIGSTOP)
+    try:
+        with KernelClient("monarch") as kernel:
+            kernel.until(lambda: "1 rank ended" in kernel.ok("%mesh list").text())
+            began = time.monotonic()
+            listed = kernel.ok("%mesh list").text()
+            assert time.monotonic() - began < END_S / 2
+            assert re.search(
+                r"1 rank busy \(cell In\[4\]\) for [^,]*, 1 rank ended, mesh0 1 cannot be heard; "
+                r"alone for .*, ends in 60 min",
+                listed,
+            )
+            os.kill(second, signal.SIGCONT)
+            kernel.until(lambda: "2 ranks idle" in kernel.ok("%mesh list").text())
+            kernel.ok("%mesh down --kept mesh0")
+    finally:
+        if support.is_running(second):
+            os.kill(second, signal.SIGCONT)
+    none_left(pids)
 
 
 def test_an_agent_and_a_host_that_die_meanwhile_are_healed():
@@ -263,6 +303,8 @@ def test_a_program_at_the_address_gets_nothing_and_is_named():
     with socket.create_server((name, int(port))) as stranger, KernelClient("monarch") as kernel:
         stranger.settimeout(END_S)
         stranger.accept()[0].close()  # a host has come
+        listed = kernel.ok("%mesh list").text()
+        assert f"what its ranks do is not known: cannot listen at {at}" in listed
         refused = kernel.run("%mesh attach").error
         assert f"cannot listen at {at}" in refused
         assert "then type %mesh attach again" in refused

@@ -21,6 +21,7 @@ from monarch_nb.control.doctor import Finding
 from monarch_nb.control.engines import Wanted
 from monarch_nb.control.hosts.listing import ListedHost, to_revoke
 from monarch_nb.control.jobs.status import JobStatus
+from monarch_nb.control.keeping.returning import Left
 from monarch_nb.control.output.routing import OutputEvent
 from monarch_nb.control.status.snapshots import RankStatus
 from monarch_nb.core.errors.records import ErrorRecord
@@ -391,6 +392,10 @@ class FakeControl:
 
     def kept_meshes(self) -> list[Any]:
         return self.records
+
+    def left(self, record: Any) -> Left:
+        """Nothing is known."""
+        return Left([], [])
 
     def end_kept(self, record: Any) -> None:
         self.records.remove(record)

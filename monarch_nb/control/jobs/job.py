@@ -166,6 +166,11 @@ class JobTrait(ABC):
         del host
         raise RuntimeError("it is this machine: open a terminal here")
 
+    def ask_to_stay(self) -> None:
+        """Say, before `apply`, that its hosts are to go on without this program. Raises
+        `LaunchError` where they cannot."""
+        self.check_kept()
+
     def check_kept(self) -> None:
         """Raise `LaunchError` where its hosts cannot go on without this program."""
         raise LaunchError(f"the hosts of a {type(self).__name__} end with the program")

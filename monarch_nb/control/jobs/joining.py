@@ -110,8 +110,7 @@ class JoiningJob(JobTrait):
         """Return what the engine needs besides to have its hosts again, as JSON. Raises
         `LaunchError` where they end with this program."""
         raise LaunchError(
-            f"the hosts of a {type(self).__name__} end with the kernel: meshes of this machine, of "
-            "--on processes, ssh, slurm and k8s can be kept"
+            f"the hosts of a {type(self).__name__} end with the program that has asked for them"
         )
 
     def _have_again(self, kept: dict[str, Any]) -> None:

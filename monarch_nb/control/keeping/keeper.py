@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 10.0
 _HERE: Final = 0
 _ELSEWHERE: Final = 1
+_OWN_HOSTS: Final = (
+    "{} cannot be kept: this program has got its hosts itself, and what runs there ends with it. "
+    "Get them with %mesh up --on ENGINE ... --keep 8h"
+)
 OUTPUT_BYTES: Final = 256 << 20
 """What is logged of each rank; then the older half goes."""
 
@@ -190,10 +194,7 @@ class Keeper:
         if self._is_here(state) and len(hosts) == 1:
             return
         if job is None or self._proc.host in hosts:
-            raise LaunchError(
-                f"{state.name} cannot be kept: its hosts are those of no job that %mesh up --on "
-                "has started"
-            )
+            raise LaunchError(_OWN_HOSTS.format(state.name))
         job.job.check_kept()
 
     def _is_here(self, state: ProcsState) -> bool:

@@ -34,6 +34,12 @@ WHY: Final = (
     "{} is looked at only: another notebook may drive it. %mesh attach {} --fence takes it over"
 )
 
+_ELSEWHERE: Final = (
+    "{0} is on hosts of a job, and --view is for meshes of this machine. %mesh list says what "
+    "ranks do that nobody drives; %mesh attach {0} brings them back, --fence from a kernel that "
+    "lives"
+)
+
 
 def look_at(record: KeptRecord, tag: int) -> list[ProcMesh]:
     """Look at the meshes of a record, until the client of this process is shut down. What ranks
@@ -43,7 +49,7 @@ def look_at(record: KeptRecord, tag: int) -> list[ProcMesh]:
     process has meshes of its own.
     """
     if record.hosts is not None:
-        raise LaunchError("a mesh on hosts of a job cannot be looked at yet: only attached")
+        raise LaunchError(_ELSEWHERE.format(record.meshes[0].name))
     run_dir = rundir.hold(Path(record.run_dir))
     client = client_module.start_in(run_dir, Config(**record.config), record.agent, looks=True)
     try:

@@ -1,4 +1,5 @@
-"""Hosts of jobs whose controller has gone: how the next one has them come back, or end.
+"""Hosts of jobs whose controller has gone: how the next one has them come back, or end, and what
+they say of themselves before.
 
 They look for it at the addresses at which the one before has listened, and take nobody for it who
 has not its key pair.
@@ -12,11 +13,12 @@ import threading
 import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from monarch_nb.control.keeping.kept_record import KeptHosts
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.hosts import OVER, LetGo, Offer
+from monarch_nb.core.wire.messages.keeping import Alone
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.interfaces import reachable_at
 from monarch_nb.host.rundir import new_run_dir
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 COME_S: Final = 5.0
 """Hosts that do not come back within it are lost, for this controller."""
 LET_GO_S: Final = 5.0
+LOOK_IN_S: Final = 2.0
+"""For hosts to come that have looked in vain for an hour; before that they come at once."""
 _LOOK_S: Final = 0.05
 _NOBODY: Final = (
     "none of the hosts {} has come back: no network leads from there to this machine, or their "
@@ -40,6 +44,14 @@ _MISSING: Final = f"it has not come back within {COME_S:g} s"
 _SILENT: Final = (
     "process {0} drives these meshes, and does not answer: end it (kill {0}), then attach again"
 )
+
+
+class Left(NamedTuple):
+    """What is known of ranks that nobody drives, from each host that was heard; `silent` are the
+    names of the others."""
+
+    told: list[Alone]
+    silent: list[str]
 
 
 def ask_for(hosts: KeptHosts, asked: LetGo, driver: int) -> None:
@@ -97,23 +109,44 @@ def end(hosts: KeptHosts) -> list[str]:
     """Tell these hosts that they are wanted no more; return the names of those that have not asked
     in time: they end when their time is over. Raises `LaunchError` as `find`."""
     _wait_until_free(hosts)
-    with _Dismissal(hosts) as dismissal:
-        return dismissal.wait(COME_S)
+    heard = _hear(hosts, Refused("it is wanted no more", OVER), COME_S)
+    return [name for host, name in hosts.names if host not in heard]
 
 
-class _Dismissal:
-    """Answers hosts that look for a controller that they are to end."""
+def look_in(hosts: KeptHosts) -> Left:
+    """Hear from hosts that look for a controller what their ranks do, and let them look on. Waits
+    for `LOOK_IN_S` where some say nothing. Raises `LaunchError` where another program listens in
+    the place of their controller."""
+    heard = _hear(hosts, Refused("who listens here only asks"), LOOK_IN_S)
+    told = [offered.alone for offered in heard.values() if offered.alone is not None]
+    return Left(told, [name for host, name in hosts.names if host not in heard])
 
-    def __init__(self, hosts: KeptHosts) -> None:
-        self._left = dict(hosts.names)
+
+def _hear(hosts: KeptHosts, answer: Refused, limit_s: float) -> dict[int, Offer]:
+    # what each of them has offered that has come in time
+    with _Reception(hosts, answer) as reception:
+        return reception.wait(limit_s)
+
+
+class _Reception:
+    """Gives hosts that look for a controller one answer, and takes none."""
+
+    def __init__(self, hosts: KeptHosts, answer: Refused) -> None:
+        self._given = answer
+        self._missing = {host for host, _ in hosts.names}
+        self._heard: dict[int, Offer] = {}
         self._all = threading.Event()
         self._run_dir = new_run_dir()
         path, head = self._run_dir.path, hosts.head
         allowed = AllowList(job.keys.encode() for job in head.jobs)
         self._joins = JoinServer(path, head.keys, allowed, Answer(Offer, self._answer))
-        self._thread = LoopThread("monarch-dismissal")
+        self._thread = LoopThread("monarch-reception")
         self._listeners: list[Listener] = []
-        self._listen(at for _, at in head.listens)
+        try:
+            self._listen(at for _, at in head.listens)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def _listen(self, addresses: Iterable[str]) -> None:
         loop, path = self._thread.loop, self._run_dir.path
@@ -136,15 +169,18 @@ class _Dismissal:
         self._thread.close()
         self._run_dir.remove()
 
-    def wait(self, limit_s: float) -> list[str]:
-        if self._left:
+    def wait(self, limit_s: float) -> dict[int, Offer]:
+        if self._missing:
             self._all.wait(limit_s)
         time.sleep(_LOOK_S)  # for the last answer to be written
-        return list(self._left.values())
+        return dict(self._heard)
 
     def _answer(self, offered: Offer) -> Refused:
         # the thread of who joins
-        self._left.pop(offered.host, None)
-        if not self._left:
+        self._heard[offered.host] = offered
+        # without news it looks in again: its agent has not noticed yet that it is alone
+        if self._given.kind == OVER or offered.alone is not None:
+            self._missing.discard(offered.host)
+        if not self._missing:
             self._all.set()
-        return Refused("it is wanted no more", OVER)
+        return self._given

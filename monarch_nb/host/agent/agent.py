@@ -9,6 +9,7 @@ torch or IPython.
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import functools
 import os
@@ -47,6 +48,7 @@ from monarch_nb.host.agent.zygote_client import (
 from monarch_nb.host.launch import AgentBoot, Record, last_lines
 from monarch_nb.host.output import Piece
 from monarch_nb.host.rundir import RunDir
+from monarch_nb.host.status import alone
 from monarch_nb.host.status.board import FASTEST_S, Viewers
 from monarch_nb.host.status.inspect import Inspector, Wanted
 from monarch_nb.host.status.memory import MemoryGroup
@@ -68,6 +70,7 @@ class Agent:
         self._lifelines: list[int] = [0]  # each ends with the owner
         self._is_elsewhere = boot.controller >> HOST_SHIFT != boot.agent >> HOST_SHIFT
         self._keeping = Keeping()
+        self._note_at = 0.0
         self._log_readers: dict[tuple[int, int], Iterator[bytes]] = {}  # by who asks, and whose
         self._held: RunDir | None = None
         self._output_log: RecordLog | None = None  # of what ranks write that are kept
@@ -114,6 +117,8 @@ class Agent:
             self._pass_on(self._ranks.flow.flush(now))
             self._ranks.flow.tell()
             self._send_status(now)
+            if self._keeping.is_alone and self._note_at <= now:
+                self._note_doing(now)
         self._end()
 
     def _timeout(self) -> float | None:
@@ -121,6 +126,7 @@ class Agent:
             return 0.0
         dues = [self._states.deadline(), self._ranks.flow.due(), self._viewers.due()]
         dues += [self._inspector.native.due(), self._keeping.due()]
+        dues += [self._note_at if self._keeping.is_alone else None]
         due = min((due for due in dues if due is not None), default=None)
         pauses = [self._mailbox.pause_s(), None if due is None else due - time.monotonic()]
         return min((pause for pause in pauses if pause is not None), default=None)
@@ -212,6 +218,18 @@ class Agent:
         self._viewers.end(self._boot.controller)
         self._feed(events.ControllerLost(self._keeping.procs))
         self._mailbox.drop(self._boot.controller)
+
+    def _note_doing(self, now: float) -> None:
+        self._note_at = now + alone.PERIOD_S
+        kept = self._keeping.procs
+        living = kept.intersection(self._states.procs)
+        rows = self._viewers.sampler.rows(sorted(living))
+        ended = len(kept) - len(living)
+        doing = alone.doing(rows, self._states.silent, ended, time.monotonic_ns())
+        left_s = (self._keeping.due() or now) - now
+        with contextlib.suppress(OSError):  # the disk is full; the old one shows its age
+            news = keeping.Alone(doing, self._keeping.alone_s(now), left_s)
+            alone.write(Path(self._boot.run_dir), news)
 
     def _adopt(self, adopt: keeping.Adopt, request: Request) -> None:
         refused = self._keeping.refusal(adopt, self._boot.owner_pid)

@@ -42,6 +42,10 @@ class Keeping:
         """Return when the time is over."""
         return None if self._alone_since is None else self._alone_since + self._for_s
 
+    def alone_s(self, now: float) -> float:
+        """Return for how long it has been alone."""
+        return 0.0 if self._alone_since is None else now - self._alone_since
+
     def stranger(self, key: str) -> Refused | None:
         """Return why who shows this key has no part in the ranks, if it is another one's."""
         if not self._key or not hmac.compare_digest(self._key, key):

@@ -84,6 +84,11 @@ class RankStates:
     def procs(self) -> list[int]:
         return list(self._ranks)
 
+    @property
+    def silent(self) -> set[int]:
+        """The ranks that cannot be heard."""
+        return {proc for proc, rank in self._ranks.items() if rank.silent}
+
     def knows(self, proc: int) -> bool:
         return proc in self._ranks or proc in self._gone
 

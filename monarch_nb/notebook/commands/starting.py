@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.config import Config
-from monarch_nb.control.engines import ENGINES
 from monarch_nb.notebook import kept_meshes, options
 from monarch_nb.notebook.cells import resuming
 from monarch_nb.notebook.commands.command import Command, say
@@ -38,10 +37,6 @@ _RESTART: Final = Parser("%mesh restart", "%mesh restart, or %mesh restart 3")
 _RESTART.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
 _RESTART.add_argument("--name")
 
-_NOT_KEPT: Final = (
-    "cannot --keep a mesh on {}: its hosts end with the kernel. Kept are meshes of this machine, "
-    "and those on: {}"
-)
 LOOK_HINT: Final = (
     "{} as a cell's last line is a live view; monarch_nb.log(step, loss=loss) draws curves there."
 )
@@ -52,10 +47,6 @@ def _up(session: Session, chosen: argparse.Namespace) -> None:
     wanted, cell = where.asked(chosen), session.cells.here()
     kept_s = chosen.keep or Config.from_environ().keep_s
     if wanted.hosts is not None:
-        if not ENGINES[wanted.hosts.engine].can_be_kept:
-            if chosen.keep:
-                where.UP.error(_NOT_KEPT.format(wanted.hosts.engine, where.KEPT))
-            kept_s = 0.0
         cell.waiting.end()  # the live line says more
     steps = steps_below(cell.output)
     if is_first and chosen.there != "new":

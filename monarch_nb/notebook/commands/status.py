@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from IPython.display import display, publish_display_data
 
 from monarch_nb.core.shape import selection
+from monarch_nb.errors import LaunchError
 from monarch_nb.notebook import kept_meshes
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.display.display import StatusView
@@ -15,6 +16,9 @@ from monarch_nb.notebook.display.units import duration, mesh_text
 from monarch_nb.notebook.meshes import NO_MESH
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
+
+if TYPE_CHECKING:
+    from monarch_nb.control.api import KeptRecord
 
 HELP_HINT: Final = "%mesh? shows all commands; %%mesh runs a cell on the ranks."
 
@@ -43,6 +47,15 @@ def _list(session: Session, _: argparse.Namespace) -> None:
         say(f"{mark} {name}: {mesh_text(mesh)}{lasts}")
     for record in others:
         say(f"  {kept_meshes.words(record)}")
+        if not record.is_driven():
+            say(f"    {_doing(session, record)}")
+
+
+def _doing(session: Session, record: KeptRecord) -> str:
+    try:
+        return kept_meshes.doing(session.control.left(record))
+    except LaunchError as error:
+        return f"what its ranks do is not known: {error}"
 
 
 def _use(session: Session, chosen: argparse.Namespace) -> None:

@@ -94,13 +94,16 @@ class RunningJobs:
         self._failures: list[JobSeen] = []
         self._numbers = itertools.count(1)
 
-    def start(self, name: str, wanted: Wanted, steps: Steps) -> JobTrait:
+    def start(self, name: str, wanted: Wanted, steps: Steps, *, stay: bool = False) -> JobTrait:
         """Ask for hosts, and wait until they are there or will not come; `steps` say how far they
-        have come. Raises what the job raises, and `MagicError` when it is cancelled."""
+        have come; `stay`: they are to go on without the kernel. Raises what the job raises, and
+        `MagicError` when it is cancelled."""
         self.end(name)  # its mesh was stopped in Python
         job = self._control.job(name, wanted)
         running = self._jobs[name] = _Running(job, wanted, steps, next(self._numbers))
         self._on_change()
+        if stay:
+            job.ask_to_stay()
         job.apply()
         try:
             self._follow(name, running)

@@ -27,8 +27,6 @@ MAX_RANKS: Final = 4_096  # on one machine; a slip of the finger must not fill i
 _OF_ENGINES: Final = tuple(
     dict.fromkeys(option for engine in ENGINES.values() for option in engine.options)
 )
-KEPT: Final = ", ".join(name for name, each in ENGINES.items() if each.can_be_kept)
-"""The engines whose hosts may go on without the kernel."""
 _OF_PROFILES: Final = ("on", "hosts", "gpus", "device", *_OF_ENGINES)
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from monarch_nb.control.jobs.ray import why_queued
+from monarch_nb.control.jobs.ray.groups import why_queued
 from monarch_nb.control.jobs.status import Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.job import RayJob, job_loads

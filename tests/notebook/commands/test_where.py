@@ -155,7 +155,7 @@ def recorded(monkeypatch):
     for name, classes in {
         "slurm.slurm_job": ["SlurmJob"],
         "kubernetes.kubernetes_job": ["KubernetesJob", "ImageSpec"],
-        "ray": ["RayJob"],
+        "ray.ray_job": ["RayJob"],
     }.items():
         module = ModuleType(name)
         vars(module).update(dict.fromkeys(classes, Recorded))
@@ -222,7 +222,7 @@ def test_spares_are_beside_the_hosts_of_the_mesh():
     [("slurm", "monarch_nb"), ("k8s", "monarch_nb[k8s]"), ("ray", "monarch_nb[ray]")],
 )
 def test_an_engine_that_is_not_installed_says_what_to_type(monkeypatch, engine, package):
-    for name in ("slurm.slurm_job", "kubernetes.kubernetes_job", "ray"):
+    for name in ("slurm.slurm_job", "kubernetes.kubernetes_job", "ray.ray_job"):
         monkeypatch.setitem(sys.modules, f"monarch_nb.control.jobs.{name}", None)
     with pytest.raises(ValueError, match=f"--on {engine}: .*Job is not installed here") as said:
         ENGINES[engine].make("mesh0", Wanted(engine, options=(("namespace", "ml"),)))

@@ -6,6 +6,7 @@ import enum
 from typing import Final, NamedTuple
 
 from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request
+from monarch_nb.core.wire.messages.keeping import Alone
 
 PROTOCOL: Final = 3
 """Of what is said between hosts; who has another number cannot be talked to."""
@@ -53,6 +54,7 @@ class Offer(Request[Taken], verb="offer"):
     name: str
     addresses: list[str]
     host: int = 0  # the number that it has: it was part of the job, and its controller has gone
+    alone: Alone | None = None  # what its ranks do meanwhile
 
 
 OVER: Final = "over"

@@ -21,6 +21,26 @@ class Keep(Request[Done], verb="keep"):
     key: str
 
 
+@row
+class Doing(NamedTuple):
+    """So many ranks of a host are in a state, with what, the longest of them for so long."""
+
+    ranks: int
+    state: str
+    what: str
+    for_s: float
+
+
+class Alone(NamedTuple):
+    """What the kept ranks of a host do while nobody drives them: for how long that is so, how long
+    it may still be, and how old this news is."""
+
+    doing: list[Doing]
+    alone_s: float
+    left_s: float
+    age_s: float = 0.0
+
+
 class Adopted(NamedTuple):
     """The sender is the controller now. `procs` are the ranks that live, `pids` their processes;
     `logged`: so many records of raw output came before; `alone_s`: for how long there was no

@@ -1,0 +1,1 @@
+"""`RayJob`: hosts that a Ray cluster gives."""
