@@ -3,6 +3,7 @@ what they need to go on as fewer.
 """
 
 import contextlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -156,7 +157,8 @@ def test_parts_of_a_lost_host_come_from_the_memory_of_another(tmp_path, home):
         kernel.ok(TRAIN.format(until=UNTIL, path=str(plain), on_fewer=None), timeout_s=60)
         cell = loses_a_host(kernel, hosts, lost)
         assert f"[0-3] done at {UNTIL}" in cell.text(), cell.shown
-        assert "and the loop goes on at step 8" in cell.text("stderr")
+        # at the last snapshot, or at the one before while that was on its way
+        assert re.search("and the loop goes on at step [84]\n", cell.text("stderr"))
         assert [losses(lost, rank) for rank in range(4)] == [
             losses(plain, rank) for rank in range(4)
         ]
