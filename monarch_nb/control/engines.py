@@ -239,5 +239,7 @@ ENGINES: Final[dict[str, Engine]] = {
     APPLIED: Engine(_applied, "%mesh up --on NAME", options=("job",), required=("job",)),
 }
 """By the word behind `--on`."""
+UNTYPED: Final = ENGINES[APPLIED].options
+"""Options that stand for the name of a job; nobody types them."""
 NAMED: Final = tuple(name for name in ENGINES if name != APPLIED)
 """Those that people name; a job that is applied goes by its own name."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from monarch_nb.config import Config
 from monarch_nb.control import engines
-from monarch_nb.control.engines import ENGINES, NAMED, Engine, Wanted
+from monarch_nb.control.engines import ENGINES, NAMED, UNTYPED, Engine, Wanted
 from monarch_nb.control.jobs import profiles
 from monarch_nb.control.jobs.kept import naming
 from monarch_nb.notebook import options
@@ -40,7 +40,8 @@ class WhereParser(Parser):
         self.add_argument("--gpus", type=options.count)
         self.add_argument("--device", type=options.device, default="auto")
         for option in _OF_ENGINES:
-            self.add_argument(f"--{option}")
+            hidden = argparse.SUPPRESS if option in UNTYPED else None
+            self.add_argument(f"--{option}", help=hidden)
 
     def own(self, words: list[str]) -> list[str]:
         return cut(words)[0]

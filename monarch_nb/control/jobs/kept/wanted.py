@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.control import engines
-from monarch_nb.control.engines import ENGINES, NAMED, Wanted
+from monarch_nb.control.engines import ENGINES, NAMED, UNTYPED, Wanted
 from monarch_nb.control.jobs import profiles
 from monarch_nb.control.jobs.kept import naming
 
@@ -39,7 +39,8 @@ def add_hosts_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", type=int, help="how many")
     for option in _OPTIONS:
         of = ", ".join(name for name, engine in ENGINES.items() if option in engine.options)
-        parser.add_argument(f"--{option}", help=f"of {of}")
+        hidden = argparse.SUPPRESS if option in UNTYPED else None
+        parser.add_argument(f"--{option}", help=hidden or f"of {of}")
 
 
 def read(chosen: argparse.Namespace, words: Sequence[str]) -> dict[str, Any]:
