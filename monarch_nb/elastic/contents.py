@@ -7,13 +7,18 @@ parameter. Everything else travels as one description of them.
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+import itertools
+import math
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.optim import Optimizer
 
 from monarch_nb.elastic.reducers import Layout
 from monarch_nb.elastic.state import State, modules_of, optimizers_of, plain_of, stateful_of
+
+_ALIGNED: Final = 64  # bytes
 
 
 class TensorAt(NamedTuple):
@@ -30,9 +35,9 @@ class TensorAt(NamedTuple):
         is_spread = hasattr(tensor, "_local_tensor")
         return TensorAt(local.dtype, tuple(local.shape), str(local.device), is_spread)
 
-    def empty(self) -> torch.Tensor:
-        """Return memory for it, of this process."""
-        return torch.empty(self.shape, dtype=self.dtype)
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class Description(NamedTuple):
@@ -90,10 +95,35 @@ def contents(state: State, taken: int, layouts: list[Layout]) -> Contents:
     return Contents(description, tensors)
 
 
-def copied(found: Contents) -> Contents:
-    """Return the same in memory of the process, which nobody changes."""
-    copies = [each.detach().to("cpu", copy=True) for each in found.tensors]
-    return found._replace(tensors=copies)
+class Packed(NamedTuple):
+    """A copy of contents that nobody changes: all tensors are in one piece of main memory."""
+
+    description: Description
+    data: torch.Tensor
+
+    @property
+    def contents(self) -> Contents:
+        """The same, tensor by tensor."""
+        every = self.description.tensors
+        tensors = [
+            self.data[start : start + each.bytes].view(each.dtype).view(each.shape)
+            for each, start in zip(every, _starts(every), strict=False)
+        ]
+        return Contents(self.description, tensors)
+
+
+def packed(found: Contents) -> Packed:
+    """Copy contents."""
+    *_, size = _starts(found.description.tensors)
+    copy_of = Packed(found.description, torch.empty(size, dtype=torch.uint8))
+    fill(copy_of.contents.tensors, found.tensors)
+    return copy_of
+
+
+def _starts(tensors: Iterable[TensorAt]) -> list[int]:
+    # of each in the piece; and its size
+    sizes = (-(-each.bytes // _ALIGNED) * _ALIGNED for each in tensors)
+    return list(itertools.accumulate(sizes, initial=0))
 
 
 def describe(state: State, description: Description) -> list[torch.Tensor]:

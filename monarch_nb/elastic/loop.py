@@ -223,20 +223,23 @@ class Run(Iterator[State]):
         tag = self._loop.number << 16 | orders.generation & 0xFFFF
         if self._sending is not None:
             self._sending.end()
-        self._sending = Sending(orders.keeper, tag) if orders.keeper else None
+        keeper = orders.keeper
+        self._sending = Sending(keeper, tag, self._timeout) if keeper else None
         self._keeping.begin(orders.wards, tag)
 
     def _take_snapshot(self, *, is_first: bool) -> None:
         # at the begin of a step. The first goes before anything else: a rank that dies then is lost
         assert self._before is not None
-        found = contents.copied(self._contents())
+        found = contents.packed(self._contents())
         self._snapshots.add(self._state.step, Snapshot(found, self._before))
         if self._loop is None or not self._with_snapshots:
             return
         news = self._news.of(self._before.held)
         self._loop.hold(self._state.step, news, is_snapshot=True)
         if self._sending is not None:
-            (self._sending.send if is_first else self._sending.send_soon)(found)
+            self._sending.begin(found)
+            if is_first:
+                self._sending.wait()
 
     def _see_layouts(self) -> None:
         found = reducers.replicated(modules_of(self._state))
@@ -301,6 +304,8 @@ class Run(Iterator[State]):
     def _is_regrouped(self) -> bool:
         # waits for all; whether ranks have parts of their own that began alike, or the other way
         assert self._loop is not None
+        if self._sending is not None and self._is_before_snapshot():
+            self._sending.wait()
         if self._taken != COMPARED:
             self._loop.agree()
             return False
@@ -324,6 +329,9 @@ class Run(Iterator[State]):
                 self._snapshots.forget()
         elif self._taken % self._snapshot_every == 0:
             self._take_snapshot(is_first=False)
+
+    def _is_before_snapshot(self) -> bool:
+        return (self._taken + 1) % self._snapshot_every == 0
 
     def _hold(self, step: int, held: Held) -> None:
         if self._loop is not None and (news := self._news.of(held)):
@@ -393,9 +401,8 @@ class Run(Iterator[State]):
             for each in orders.newcomers:
                 if each.source_process == current.proc().id:
                     kept = Kept(each.rank, orders.step)
-                    moving.send(
-                        self._keeping.of(kept) if each.kept else self._contents(), each.process
-                    )
+                    found = self._keeping.of(kept).contents if each.kept else self._contents()
+                    moving.send(found, each.process)
             self._keeping.forget_after(orders.step)
         for ddp, layout in zip(
             reducers.replicated(modules_of(self._state)), self._layouts, strict=True
@@ -420,7 +427,7 @@ class Run(Iterator[State]):
             return
         found, self._before = self._snapshots.of(orders.step)
         self._snapshots.forget_after(orders.step)
-        contents.fill(contents.describe(self._state, found.description), found.tensors)
+        contents.fill(contents.describe(self._state, found.description), found.contents.tensors)
         undo(self._state, self._before)
         self._taken, self._layouts = found.description.taken, found.description.layouts
         place = self._before.held.place

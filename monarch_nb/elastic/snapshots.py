@@ -2,24 +2,22 @@
 one if no rank but this has it.
 
 Rules: a snapshot is copied between two steps, and goes to its keeper while the next ones run. Two
-are kept of each rank: while one is on its way, the one before is whole.
+are kept of each rank: while one is on its way, the one before is whole. It is there before ranks
+agree to take the step behind which the next one is copied; so all have one that is there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import queue
 import threading
 from collections.abc import Sequence
-from functools import partial
 from typing import Final, NamedTuple
-
-import torch
 
 from monarch_nb.core.wire.messages.elastic import Kept, Member
 from monarch_nb.elastic import moving
-from monarch_nb.elastic.contents import Contents, Description
+from monarch_nb.elastic.contents import Packed
 from monarch_nb.elastic.undo import Before
+from monarch_nb.process.futures.future import Future
 
 KEPT: Final = 2
 _LOST: Final = (RuntimeError, OSError, TimeoutError)
@@ -28,7 +26,7 @@ _LOST: Final = (RuntimeError, OSError, TimeoutError)
 class Snapshot(NamedTuple):
     """Of this rank."""
 
-    contents: Contents
+    copy: Packed
     before: Before
 
 
@@ -59,43 +57,42 @@ class Snapshots:
 
 
 class Sending:
-    """The way of snapshots to a keeper, one at a time; of those that wait only the last goes."""
+    """The way of snapshots to a keeper, one at a time."""
 
-    def __init__(self, keeper: int, tag: int) -> None:
+    def __init__(self, keeper: int, tag: int, limit_s: float) -> None:
         self._keeper = keeper
         self._tag = tag
-        self._due: queue.Queue[Contents | None] = queue.Queue()
-        threading.Thread(target=self._run, name="monarch-snapshots", daemon=True).start()
+        self._limit_s = limit_s
+        self._under_way: list[Future[None]] = []
 
-    def send(self, found: Contents) -> None:
-        """Send one; wait until it is there. The loop hears otherwise of a keeper that is lost."""
+    def begin(self, found: Packed) -> None:
+        """Begin to send one, where the one before is there."""
         with contextlib.suppress(*_LOST):
-            moving.send(found, self._keeper, self._tag)
+            self._under_way = moving.begin_to_send(found, self._keeper, self._tag, self._limit_s)
 
-    def send_soon(self, found: Contents) -> None:
-        """Send one when those before have gone. Waits for nothing."""
-        self._due.put(found)
+    def wait(self) -> None:
+        """Wait until it is there, or the keeper is lost, of which the loop hears otherwise. Raises
+        `TimeoutError`."""
+        under_way, self._under_way = self._under_way, []
+        for each in under_way:
+            try:
+                each.get()
+            except TimeoutError:
+                raise
+            except _LOST:
+                return
 
     def end(self) -> None:
         """Send no more. Waits for nothing."""
-        self._due.put(None)
-
-    def _run(self) -> None:
-        while (found := self._last()) is not None:
-            self.send(found)
-
-    def _last(self) -> Contents | None:
-        found = self._due.get()
-        while found is not None and not self._due.empty():
-            found = self._due.get()
-        return found
+        with contextlib.suppress(*_LOST):
+            moving.send_end(self._keeper, self._tag)
 
 
 class Keeping:
     """Snapshots of other ranks."""
 
     def __init__(self) -> None:
-        self._found: dict[Kept, Contents] = {}
+        self._found: dict[Kept, Packed] = {}
         self._lock = threading.Lock()
         self._round = 0
 
@@ -127,22 +124,23 @@ class Keeping:
         with self._lock:
             return sorted(self._found)
 
-    def of(self, kept: Kept) -> Contents:
+    def of(self, kept: Kept) -> Packed:
         with self._lock:
             return self._found[kept]
 
     def _receive(self, ward: Member, tag: int, number: int) -> None:
         while self._round == number:
-            tensors: list[torch.Tensor] = []
             try:
-                description = moving.receive(ward.process, partial(_prepare, tensors), tag)
+                found = moving.receive_copy(ward.process, tag)
             except TimeoutError:
                 continue
             except _LOST:
                 return
-            self._keep(ward.rank, Contents(description, tensors), number)
+            if found is None:
+                return
+            self._keep(ward.rank, found, number)
 
-    def _keep(self, rank: int, found: Contents, number: int) -> None:
+    def _keep(self, rank: int, found: Packed, number: int) -> None:
         with self._lock:
             if self._round != number:
                 return
@@ -150,8 +148,3 @@ class Keeping:
             mine = sorted(each for each in self._found if each.rank == rank)
             for old in mine[:-KEPT]:
                 del self._found[old]
-
-
-def _prepare(tensors: list[torch.Tensor], description: Description) -> list[torch.Tensor]:
-    tensors += [each.empty() for each in description.tensors]
-    return tensors

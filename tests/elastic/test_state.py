@@ -83,7 +83,7 @@ def test_another_process_has_all_of_it(kind, taken):
     steps(first, taken)
     first.step = taken
     numbers = torch.get_rng_state()
-    sent = contents.copied(contents.contents(first, taken, []))
+    sent = contents.packed(contents.contents(first, taken, [])).contents
     description = pickling.loads(pickling.dumps(sent.description))
     second = made(kind, seed=5)
     steps(second, 1)  # it has a state of its own, which goes
@@ -98,7 +98,7 @@ def test_another_process_has_all_of_it(kind, taken):
 def test_a_copy_is_not_changed_by_what_is_done_with_it(kind):
     first = made(kind)
     steps(first, 2)
-    sent = contents.copied(contents.contents(first, 2, []))
+    sent = contents.packed(contents.contents(first, 2, [])).contents
     was = [each.clone() for each in sent.tensors]
     second = made(kind)
     contents.fill(contents.describe(second, copy.deepcopy(sent.description)), sent.tensors)
