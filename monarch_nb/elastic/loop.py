@@ -91,7 +91,7 @@ def run(
 
 
 class AfterFault(NamedTuple):
-    """What is called then, as `run` says."""
+    """Functions of the user's that `run` calls after a fault; None: nothing is called."""
 
     on_recovery: Callable[[], object] | None
     on_fewer: Callable[[ProcessGroup], object] | None

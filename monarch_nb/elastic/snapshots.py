@@ -13,32 +13,32 @@ import threading
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from monarch_nb.core.elastic.record import KEPT_SNAPSHOTS
 from monarch_nb.core.wire.messages.elastic import Kept, Member
 from monarch_nb.elastic import moving
 from monarch_nb.elastic.contents import Packed
 from monarch_nb.elastic.undo import Before
 from monarch_nb.process.futures.future import Future
 
-KEPT: Final = 2
 _LOST: Final = (RuntimeError, OSError, TimeoutError)
 
 
 class Snapshot(NamedTuple):
-    """Of this rank."""
+    """A copy of what this rank has before a step, and where that step began."""
 
     copy: Packed
     before: Before
 
 
 class Snapshots:
-    """Of this rank, by step; the last two."""
+    """Keeps the last snapshots of this rank, by step."""
 
     def __init__(self) -> None:
         self._found: dict[int, Snapshot] = {}
 
     def add(self, step: int, snapshot: Snapshot) -> None:
         self._found[step] = snapshot
-        for old in sorted(self._found)[:-KEPT]:
+        for old in sorted(self._found)[:-KEPT_SNAPSHOTS]:
             del self._found[old]
 
     def of(self, step: int) -> Snapshot:
@@ -146,5 +146,5 @@ class Keeping:
                 return
             self._found[Kept(rank, found.description.step)] = found
             mine = sorted(each for each in self._found if each.rank == rank)
-            for old in mine[:-KEPT]:
+            for old in mine[:-KEPT_SNAPSHOTS]:
                 del self._found[old]
