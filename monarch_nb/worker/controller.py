@@ -93,6 +93,7 @@ class Controller:
         """Be driven by the sender from now on, and tell it what is here."""
         self._supervision.controller_left(Exit(taken.old, reason=TAKEN))
         with self._sending:
+            self._tags = {}  # until the sender says what it calls them
             self._proc.follow(message.source)
             logged = 0 if self._log is None else self._log.number
         for listener in self.on_change:
@@ -106,4 +107,5 @@ class Controller:
 
     def rename(self, old: int, new: int) -> None:
         """Send what is printed for the cell with tag `old` here under `new` from now on."""
-        self._tags = self._tags | {old: new}
+        with self._sending:
+            self._tags = self._tags | {old: new}

@@ -4,10 +4,12 @@ import os
 import re
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from monarch_nb.control.keeping import kept_record
+from monarch_nb.host.rundir import sweep_all
 from tests import support
 from tests.kernel.client import KernelClient
 
@@ -52,6 +54,23 @@ for step in range(10_000):
     total()
     print("step", step)
     time.sleep(0.02)"""
+LATE = """
+import threading
+from monarch_nb.control import cells
+
+class Late:
+    def __init__(self, proc):
+        self.proc = proc
+    def __getattr__(self, name):
+        return getattr(self.proc, name)
+    def control_all(self, *sent, **options):
+        threading.Timer(0.7, self.proc.control_all, sent, options).start()
+
+resume = cells.CellRun.resume
+def late(run, cell):
+    run._proc = Late(run._proc)
+    resume(run, cell)
+cells.CellRun.resume = late"""
 LINES = 500
 LINE = re.compile(r"^\[([\d,-]+)\] line (\d+)$", re.MULTILINE)
 END_S = 20.0
@@ -304,15 +323,36 @@ def test_nobody_comes_and_all_ends():
     support.eventually(lambda: not any(map(support.is_running, pids)), END_S, "the ranks to end")
 
 
+def test_what_ranks_print_before_they_know_the_tag_of_their_cell_here_is_in_its_cell(tmp_path):
+    told = tmp_path / "told"
+    with KernelClient("monarch") as first:
+        first.ok("%mesh up --gpus 2 --keep 1h", timeout_s=60)
+        running = first.start(COUNTS.format(str(told)))
+        first.until(lambda: "line 5" in running.text())
+        kill(first)
+    with KernelClient("monarch") as second:
+        second.ok(LATE)
+        attach = second.ok("%mesh attach")
+        told.touch()
+        assert second.ok("import time; time.sleep(0.7); 'quiet'").shown == "'quiet'\n"
+        assert "[0, 100]" in second.ok("cell2.result().values()").shown
+        second.until(lambda: len(lines_of(attach.text())) == 2 * LINES)
+        assert set(lines_of(attach.text()).values()) == {1}, "none lost, none doubled"
+        second.ok("%mesh down")
+
+
 def test_it_is_ended_without_being_attached():
     with KernelClient("monarch") as kernel:
         kernel.ok("%mesh up --gpus 2 --keep 1h", timeout_s=60)
         pids = ranks_of(kernel)
         kill(kernel)
     with KernelClient("monarch") as kernel:
+        [record] = kept_record.all_records()
         assert "mesh0 is ended" in kernel.ok("%mesh down --kept mesh0").text()
         support.eventually(lambda: not any(map(support.is_running, pids)), END_S, "the ranks")
+        support.eventually(lambda: not Path(record.run_dir).exists())
         assert "No mesh is up" in kernel.ok("%mesh list").text()
+    sweep_all()  # of the second kernel, which may have been killed as it got ready for a mesh
 
 
 def test_a_rank_that_died_meanwhile_is_healed():

@@ -38,6 +38,7 @@ def recall(
         raw: of each agent, how many it had logged of what ranks have written to their descriptors.
         tags: of cells whose output is shown: what they are called here.
     """
+    output.rename(tags)
     written: dict[int, list[tuple[LogRecord, RawOutput | None]]] = {}
     for agent, count in raw.items():
         for record in _first(output_log(run_dir, agent), count):

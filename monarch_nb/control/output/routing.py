@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,12 +77,19 @@ class OutputService:
         self._crashing: set[tuple[int, str]] = set()  # process, stream: faulthandler writes there
         self._windows = LogWindows(self._show_window)
         self._held: dict[int, list[Callable[[], None]]] = {}  # what came since, by process
+        self._tags: dict[int, int] = {}  # of cells that the controller before has called otherwise
         self._lock = threading.RLock()
         supervision.on_exit.append(self._end_line)
 
     def listen(self, callback: Callable[[OutputEvent], None]) -> None:
         """Give events to this one; nothing is printed any more."""
         self._listeners.append(callback)
+
+    def rename(self, tags: Mapping[int, int]) -> None:
+        """Show what comes for cells of the controller before under the tags that they have here:
+        ranks use the old ones until they have heard of the new."""
+        with self._lock:
+            self._tags = {**self._tags, **tags}
 
     def hold(self, processes: Iterable[int]) -> None:
         """Let what comes of these wait, until what they have printed before was recalled."""
@@ -122,7 +129,7 @@ class OutputService:
             return
         if stream == "progress":  # bars that have ended leave a line
             text = _ended(content)
-        source, tag = message.source, message.tag
+        source, tag = message.source, self._tags.get(message.tag, message.tag)
         self._hand_on(source, tag, stream, text, content, blocks=blocks or (), show=show)
 
     def on_raw(self, raw: RawOutput, message: Message) -> None:

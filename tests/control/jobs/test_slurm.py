@@ -6,6 +6,7 @@ The lines are recorded from Slurm 22.05. With a real one: `tests/clusters`.
 import shlex
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -20,7 +21,7 @@ from monarch_nb.control.jobs.slurm.squeue import (
     why_queued,
     words_of,
 )
-from monarch_nb.control.jobs.slurm.submission import sbatch_environment, squeue_environment
+from monarch_nb.control.jobs.slurm.submission import Keeper, sbatch_environment, squeue_environment
 from monarch_nb.control.jobs.status import Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.job import SlurmJob, job_loads
@@ -180,6 +181,27 @@ def test_an_allocation_with_enough_nodes_is_used_unless_another_is_wanted(monkey
         assert job.script().startswith("#!/bin/sh\n#SBATCH ")
     named = SlurmJob({"a": 3}, attach_to=7, partition="debug", gpus_per_node=8)
     assert named.script().startswith("srun --jobid=7 --overlap --gpus-per-node=8 --nodes=3 ")
+
+
+def test_hosts_can_be_given_back_from_several_threads_at_once(monkeypatch):
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    monkeypatch.setattr(threading, "excepthook", lambda told: failed.append(told.exc_value))
+    failed: list[BaseException] = []
+    try:
+        for _ in range(20):
+            keeper = Keeper("read -r word", (), {})
+            threads = [threading.Thread(target=keeper.release, args=(0.0,)) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            keeper.release(5)
+            assert keeper.has_ended
+            assert keeper.hear() == ""
+    finally:
+        sys.setswitchinterval(interval)
+    assert not failed
 
 
 def test_an_outer_job_and_variables_do_not_overrule_what_was_asked_for():

@@ -16,6 +16,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -82,6 +83,7 @@ class Keeper:
             env=env,
             start_new_session=True,  # ctrl-C in a terminal is for this program
         )
+        self._lock = threading.Lock()  # who waits for hosts, and the queue's thread
 
     @property
     def has_ended(self) -> bool:
@@ -108,9 +110,10 @@ class Keeper:
     def _say(self, word: bytes) -> None:
         stream = self._process.stdin
         assert stream is not None
-        if not stream.closed:
-            with contextlib.suppress(BrokenPipeError), stream:
-                stream.write(word)
+        with self._lock:
+            if not stream.closed:
+                with contextlib.suppress(BrokenPipeError), stream:
+                    stream.write(word)
 
 
 class Staying:
