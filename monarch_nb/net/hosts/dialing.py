@@ -1,5 +1,8 @@
 """A connection to another host, from the end that dials: all addresses at once, the first that
 knows the session wins. Blocking, for a thread of its own.
+
+Who dials proves last that it knows the secret, and only over the connection that it has chosen: the
+other end goes on over the newest one that was proved, so a second one would end the first.
 """
 
 from __future__ import annotations
@@ -55,12 +58,19 @@ def dial(
     tunnel stands behind the network that it saves. Where none does, the failure is that of the
     address `known` to lead there: others may never have, or to somebody else.
     """
+    found = _dial_all(addresses, secret, limit_s, known)
+    return found if isinstance(found, Failure) else _prove(found, received, limit_s)
+
+
+def _dial_all(
+    addresses: Sequence[str], secret: Secret, limit_s: float, known: str | None
+) -> Connection | Failure:
     if len(addresses) == 1:
-        return _dial_one(addresses[0], secret, received, limit_s)
+        return _dial_one(addresses[0], secret, limit_s)
     came: queue.SimpleQueue[tuple[int, Connection | Failure]] = queue.SimpleQueue()
     for rank, address in enumerate(addresses):
         helper_thread(
-            functools.partial(_into, came, rank, address, secret, received, limit_s), "monarch-dial"
+            functools.partial(_into, came, rank, address, secret, limit_s), "monarch-dial"
         ).start()
     decisive = addresses.index(known) if known in addresses else None
     return _best(came, len(addresses), decisive)
@@ -71,10 +81,9 @@ def _into(
     rank: int,
     address: str,
     secret: Secret,
-    received: int,
     limit_s: float,
 ) -> None:
-    came.put((rank, _dial_one(address, secret, received, limit_s)))
+    came.put((rank, _dial_one(address, secret, limit_s)))
 
 
 def _best(
@@ -113,7 +122,7 @@ def _close_all(came: queue.SimpleQueue[tuple[int, Connection | Failure]], count:
             late.socket.close()
 
 
-def _dial_one(address: str, secret: Secret, received: int, limit_s: float) -> Connection | Failure:
+def _dial_one(address: str, secret: Secret, limit_s: float) -> Connection | Failure:
     deadline = time.monotonic() + limit_s
     try:
         opened = wire.connect_host(address, limit_s)
@@ -122,7 +131,7 @@ def _dial_one(address: str, secret: Secret, received: int, limit_s: float) -> Co
     except OSError:
         return Failure.UNREACHABLE
     try:
-        return _shake_hands(opened, secret, received, deadline)._replace(address=address)
+        return _shake_hands(opened, secret, deadline)._replace(address=address)
     except TimeoutError:
         opened.close()
         return Failure.UNREACHABLE
@@ -131,9 +140,8 @@ def _dial_one(address: str, secret: Secret, received: int, limit_s: float) -> Co
         return Failure.REFUSED
 
 
-def _shake_hands(
-    opened: socket.socket, secret: Secret, received: int, deadline: float
-) -> Connection:
+def _shake_hands(opened: socket.socket, secret: Secret, deadline: float) -> Connection:
+    # all but our own proof
     ours = handshake.random_bytes()
     opened.sendall(handshake.pack_greeting(secret.session, ours))
     theirs = _receive(opened, handshake.RANDOM_BYTES, deadline)
@@ -141,9 +149,19 @@ def _shake_hands(
     proof = _receive(opened, handshake.PROOF_BYTES, deadline)
     reader.room[: len(proof)] = proof
     [body] = reader.take(len(proof))
-    opened.sendall(sealer.seal(handshake.pack_received(received)))
-    opened.setblocking(False)
     return Connection(opened, sealer, reader, handshake.unpack_received(body))
+
+
+def _prove(chosen: Connection, received: int, limit_s: float) -> Connection | Failure:
+    opened = chosen.socket
+    try:
+        opened.settimeout(limit_s)
+        opened.sendall(chosen.sealer.seal(handshake.pack_received(received)))
+        opened.setblocking(False)
+    except OSError:
+        opened.close()
+        return Failure.REFUSED
+    return chosen
 
 
 def _receive(opened: socket.socket, size: int, deadline: float) -> bytes:
