@@ -123,7 +123,7 @@ class Client(Runtime):
         self.supervision.on_exit.append(self._watchers.exited)
         self.agreements = Agreements(self.proc, self.supervision)
         self.at_close.append(self.agreements.close)
-        self.elastic = ElasticLoops(self.proc, self.supervision, self.parts[Healing])
+        self.elastic = ElasticLoops(self.proc, self.supervision, self.parts[Healing], self._hears)
         self.proc.on_call_failed.append(self.agreements.call_failed)
         self.proc.on_calls_cancelled.append(self.agreements.calls_cancelled)
         self.hosting.booted()
@@ -518,6 +518,9 @@ class Client(Runtime):
             return self.proc.agent
         is_attached = self._attached is not None and host in self._attached.ready
         return wire.agent_id(host) if is_attached else None
+
+    def _hears(self, host: int) -> bool:
+        return self._attached is None or host == self.proc.host or self._attached.hears(host)
 
     def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
         if self._attached is not None:

@@ -47,6 +47,7 @@ def test_a_call_in_flight_ends_with_the_rank_and_keeps_the_others_values(mesh, g
     future = made.workers.sleep_unless.call(1, 60.0)
     others = made.workers.slice(gpus=slice(2, 4))
     assert list(others.add.call(1).get(timeout=10).values()) == [1, 1]
+    assert made.one(0).add.call_one(0).get(timeout=10) == 0  # all but rank 1 have answered
     at = kill(made.pids[1])
     with pytest.raises(RankExited) as caught:
         future.get(timeout=10)

@@ -89,6 +89,8 @@ print("from", state.step)
 for state in elastic.run(state, until={until}):
     train_step(state, {path!r})
 print("done at", state.step)"""
+LATE = """from monarch_nb.net.hosts import link
+link._REFUSED_S = 2.5"""
 UNTIL = 14
 
 
@@ -180,6 +182,17 @@ def test_where_no_process_can_be_had_the_living_have_the_step_and_go_on_as_fewer
         assert cell.text() == f"[0-1] from 10\n[0-1] done at {UNTIL}\n"
         steps = [line.split()[0] for line in losses(path, 0)]
         assert steps == [str(step) for step in range(UNTIL)]
+
+
+def test_no_error_is_a_rank_s_own_while_a_host_cannot_be_heard(tmp_path, home, monkeypatch):
+    """That it has died is known long after ranks have lost their connections to it."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    path = tmp_path / "late"
+    with training(MODEL, COPIED, ON_FEWER) as (kernel, hosts):
+        kernel.ok(LATE)
+        cell = loses_a_host(kernel, hosts, path, on_fewer="fewer")
+        assert f"[0-1] done at {UNTIL}" in cell.text(), cell.shown
+        assert "no place is left for them" in cell.text("stderr")
 
 
 def test_the_living_go_on_as_fewer_in_the_same_cell(tmp_path, home, monkeypatch):

@@ -214,6 +214,7 @@ STATUS = "from monarch_nb.notebook.session import status_line; print(status_line
 
 
 @pytest.mark.slow
+@pytest.mark.alone  # four processes come up meanwhile
 def test_before_ranks_are_there():
     with KernelClient("monarch") as kernel:
         assert complete(kernel, "%%mesh\nran") == []

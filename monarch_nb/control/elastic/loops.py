@@ -37,7 +37,8 @@ HUNG_S: Final = 2.0
 """After a collective has timed out on a rank, for others that wait in it to say so too."""
 _HUNG: Final = "came to no collective in time, and was ended"
 OWN_ERROR_S: Final = 1.0
-"""After a rank has stopped with an error: nobody has died by then, so it is its own."""
+"""After a rank has stopped with an error: nobody has died by then, and all hosts are heard, so it
+is its own."""
 Key = tuple[int, int, int]
 """The number of a mesh, the tag of a cell, and which loop of it."""
 
@@ -90,14 +91,22 @@ class _Taken(NamedTuple):
 
 
 class ElasticLoops:
-    """All of a controller. `on_mended` are called with what has happened, in any thread."""
+    """All of a controller. `on_mended` are called with what has happened, in any thread.
+    `hears(host)`: there is a way to it, on which it says something."""
 
-    def __init__(self, proc: Proc, supervision: Supervision, healing: Healing) -> None:
+    def __init__(
+        self,
+        proc: Proc,
+        supervision: Supervision,
+        healing: Healing,
+        hears: Callable[[int], bool],
+    ) -> None:
         self.history = CellHistory()
         self.on_mended: list[Callable[[Mended], None]] = []
         self._proc = proc
         self._supervision = supervision
         self._healing = healing
+        self._hears = hears
         self._cells: list[RunningCell] = []
         self._loops: dict[Key, _Loop] = {}
         self._lock = threading.RLock()
@@ -190,11 +199,9 @@ class ElasticLoops:
         taken = self._take(asked, message, lambda record, rank: record.park(rank, asked))
         if taken is not None and taken.loop.record.phase is Phase.RUNS:
             if asked.timed_out:
-                limit = threading.Timer(HUNG_S, self._end_hung, taken)
+                _after(HUNG_S, self._end_hung, taken)
             else:
-                limit = threading.Timer(OWN_ERROR_S, self._give_up, taken)
-            limit.daemon = True
-            limit.start()
+                _after(OWN_ERROR_S, self._give_up, taken)
 
     def _end_hung(self, loop: _Loop, rank: int) -> None:
         with self._lock:
@@ -208,7 +215,10 @@ class ElasticLoops:
 
     def _give_up(self, loop: _Loop, rank: int) -> None:
         with self._lock:
-            self._answer(loop, loop.record.give_up(rank))
+            if all(map(self._hears, set(loop.record.hosts.values()))):
+                self._answer(loop, loop.record.give_up(rank))
+            else:  # whether it has died is known soon
+                _after(OWN_ERROR_S, self._give_up, _Taken(loop, rank))
 
     def _on_ready(self, asked: messages.RankReady, message: Message) -> None:
         taken = self._take(
@@ -360,6 +370,12 @@ class ElasticLoops:
             text = f"{'; '.join(said)}, and the loop goes on at step {record.step}{left}\n"
             for each in self.on_mended:
                 each(Mended(tag, text))
+
+
+def _after(delay_s: float, action: Callable[[_Loop, int], None], taken: _Taken) -> None:
+    timer = threading.Timer(delay_s, action, taken)
+    timer.daemon = True
+    timer.start()
 
 
 def _host_of(state: ProcsState, rank: int) -> int:

@@ -256,6 +256,11 @@ class AttachedHosts:
         self.give_up(host, REVOKED)
         self._loop.call(functools.partial(self._gateway.turn_out, host, REVOKED))
 
+    def hears(self, host: int) -> bool:
+        """Tell whether there is a way to a host, on which it says something. Any thread."""
+        link = next((each for each in self._gateway.links if each.host == host), None)
+        return link is not None and (link.is_connected or link.through is not None)
+
     def listed(self) -> list[ListedHost]:
         """Return the hosts that there are, or are to be; of those that are lost the last at each
         place. Any thread."""
