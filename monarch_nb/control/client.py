@@ -111,7 +111,7 @@ class Client(Runtime):
         self.output = OutputService(self.supervision, Logbook(self._log_dir(), config.log_bytes))
         self.tail, self.metrics = self.output.tail, self.output.metrics
         self.failures = Failures(self.proc, self.supervision)
-        self.comms = CommService(self.proc, self.supervision)
+        self.comms = CommService(self.proc, self.supervision, self.output.called)
         self.debuggers = DapService(self.proc)
         self.status = StatusService(self.proc, self.supervision)
         self.debugging = DebugService(self.proc, self.supervision, config.breakpoints)

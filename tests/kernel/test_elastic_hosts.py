@@ -185,7 +185,7 @@ def test_where_no_process_can_be_had_the_living_have_the_step_and_go_on_as_fewer
 
 
 def test_no_error_is_a_rank_s_own_while_a_host_cannot_be_heard(tmp_path, home, monkeypatch):
-    """That it has died is known long after ranks have lost their connections to it."""
+    """The kernel learns of the death long after the ranks have lost their connections."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     path = tmp_path / "late"
     with training(MODEL, COPIED, ON_FEWER) as (kernel, hosts):

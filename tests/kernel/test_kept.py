@@ -54,9 +54,20 @@ for step in range(10_000):
     total()
     print("step", step)
     time.sleep(0.02)"""
+LOGS = COUNTS.replace("import os, time", "import os, time\nfrom monarch_nb import log").replace(
+    'print("line", i)', 'print("line", i); log(i, loss=i)'
+)
 LATE = """
 import threading
 from monarch_nb.control import cells
+from monarch_nb.core.curves import Curve
+
+of_cells = set()
+add = Curve.add
+def noted(curve, rank, samples, cell=0):
+    of_cells.add(cell)
+    add(curve, rank, samples, cell)
+Curve.add = noted
 
 class Late:
     def __init__(self, proc):
@@ -327,7 +338,7 @@ def test_what_ranks_print_before_they_know_the_tag_of_their_cell_here_is_in_its_
     told = tmp_path / "told"
     with KernelClient("monarch") as first:
         first.ok("%mesh up --gpus 2 --keep 1h", timeout_s=60)
-        running = first.start(COUNTS.format(str(told)))
+        running = first.start(LOGS.format(str(told)))
         first.until(lambda: "line 5" in running.text())
         kill(first)
     with KernelClient("monarch") as second:
@@ -338,6 +349,7 @@ def test_what_ranks_print_before_they_know_the_tag_of_their_cell_here_is_in_its_
         assert "[0, 100]" in second.ok("cell2.result().values()").shown
         second.until(lambda: len(lines_of(attach.text())) == 2 * LINES)
         assert set(lines_of(attach.text()).values()) == {1}, "none lost, none doubled"
+        assert second.ok("len(of_cells)").shown == "1\n", "a curve of two cells is cut in two"
         second.ok("%mesh down")
 
 

@@ -41,7 +41,7 @@ def link():
 
 @pytest.fixture
 def addresses(link):
-    """Of one host, which has several."""
+    """Four addresses at which the same host listens."""
     thread = LoopThread("host")
     sockets = [wire.listen_for_hosts("tcp://127.0.0.1:*") for _ in range(4)]
     listeners = [Listener(each, thread.loop, lambda _: link, lambda: None) for each in sockets]

@@ -6,7 +6,7 @@ process that is gone is told to the listener once, after its last message.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -52,8 +52,11 @@ class Listener(Protocol):
 
 
 class CommService:
-    def __init__(self, proc: Proc, supervision: Supervision) -> None:
+    """`called(tag)` is what a cell is called here which ranks call so."""
+
+    def __init__(self, proc: Proc, supervision: Supervision, called: Callable[[int], int]) -> None:
         self._proc = proc
+        self._called = called
         self._listener: Listener | None = None
         self._seen: set[int] = set()
         supervision.on_exit.append(lambda ended: self._lost(ended.process))
@@ -73,7 +76,8 @@ class CommService:
         self._seen.add(message.source)
         kind, metadata, parent = (body.pop(name) for name in ("type", "metadata", "parent"))
         buffers = [bytes(each) for each in message.buffers]
-        event = CommEvent(message.source, message.tag, kind, body, metadata, buffers, parent)
+        tag = self._called(message.tag)
+        event = CommEvent(message.source, tag, kind, body, metadata, buffers, parent)
         self._listener.receive(event)
 
     def send(self, process: int, message: WidgetMessage, buffers: Sequence[bytes]) -> None:

@@ -22,7 +22,6 @@ from monarch_nb.meshes.states import Place, newest_of, place_of
 from monarch_nb.services import metrics
 
 if TYPE_CHECKING:
-    from monarch_nb.core.wire.frames import Message
     from monarch_nb.process.supervision.supervision import Supervision
 
 OWN: Final = "controller"
@@ -80,20 +79,20 @@ class Metrics:
         found = self._meshes.get(mesh)
         return 0 if found is None else found.left_out
 
-    def on_message(self, content: dict[str, object] | None, message: Message) -> None:
+    def on_logged(self, content: dict[str, object] | None, source: int, tag: int) -> None:
         """Take what a rank has sent, and tell it so. Inbox thread. Raises `RemoteProtocolError` for
         anything else."""
-        self._supervision.proc.control(message.source, MetricsTaken())
-        self.take(content, message)
+        self._supervision.proc.control(source, MetricsTaken())
+        self.take(content, source, tag)
 
-    def take(self, content: dict[str, object] | None, message: Message) -> None:
+    def take(self, content: dict[str, object] | None, source: int, tag: int) -> None:
         """Take what a rank has measured, which waits for no answer. Raises
         `RemoteProtocolError` for anything else."""
-        place = place_of(self._supervision, message.source)
+        place = place_of(self._supervision, source)
         logged = decode(LoggedValues, content or {})
         points = {name: list(map(from_wire, each)) for name, each in logged.points.items()}
         with self._writing:
-            self._add(place, message.tag, points)
+            self._add(place, tag, points)
             if logged.left_out is not None:
                 self._say_left_out(place, *logged.left_out)
 

@@ -58,7 +58,7 @@ class OutputEvent:
 
 
 ShowEvent = Callable[[int, OutputEvent], None]
-TakeMetrics = Callable[[dict[str, object] | None, "Message"], None]
+TakeMetrics = Callable[[dict[str, object] | None, int, int], None]  # source, tag
 
 
 def _nowhere(_process: int, _event: OutputEvent) -> None:
@@ -91,6 +91,10 @@ class OutputService:
         with self._lock:
             self._tags = {**self._tags, **tags}
 
+    def called(self, tag: int) -> int:
+        """Return what a cell is called here which ranks call so. Any thread."""
+        return self._tags.get(tag, tag)
+
     def hold(self, processes: Iterable[int]) -> None:
         """Let what comes of these wait, until what they have printed before was recalled."""
         with self._lock:
@@ -118,18 +122,18 @@ class OutputService:
         """Take an OUTPUT message of a rank."""
         with self._lock:
             if (held := self._held.get(message.source)) is not None:
-                held.append(lambda: self._take(message, self._shown, self.metrics.on_message))
+                held.append(lambda: self._take(message, self._shown, self.metrics.on_logged))
             else:
-                self._take(message, self._shown, self.metrics.on_message)
+                self._take(message, self._shown, self.metrics.on_logged)
 
     def _take(self, message: Message, show: ShowEvent, measured: TakeMetrics) -> None:
         _, _, stream, text, content, blocks = decode(Output, json_of(message.payload))
+        source, tag = message.source, self.called(message.tag)
         if stream == "metrics":
-            measured(content, message)
+            measured(content, source, tag)
             return
         if stream == "progress":  # bars that have ended leave a line
             text = _ended(content)
-        source, tag = message.source, self._tags.get(message.tag, message.tag)
         self._hand_on(source, tag, stream, text, content, blocks=blocks or (), show=show)
 
     def on_raw(self, raw: RawOutput, message: Message) -> None:
