@@ -337,13 +337,15 @@ class Control:
 
         return adoption.take_over(record, who=who, fence=fence)
 
-    def look_at(self, record: KeptRecord, tag: int) -> Sequence[ProcMesh]:
+    def look_at(
+        self, record: KeptRecord, tag: int, tell: Callable[[str], None]
+    ) -> Sequence[ProcMesh]:
         """Look at the meshes of a record, whoever drives them: nothing else can be done with them.
-        What their ranks print is shown for the cell `tag`. Raises as `adopt`, but for
-        `DrivenError`."""
+        What their ranks print is shown for the cell `tag`; `tell` is called with a line on each of
+        which nothing is seen any more, in any thread. Raises as `adopt`, but for `DrivenError`."""
         from monarch_nb.control.keeping import looking
 
-        return looking.look_at(record, tag)
+        return looking.look_at(record, tag, tell)
 
     def resume(self, left: LeftPart, *, tag: int) -> CellRun:
         """Have a cell be answered here that an earlier kernel has left on its ranks."""

@@ -100,7 +100,7 @@ class Client(Runtime):
             on_root_failure=self.faults.root_failed,
         )
         self._run_dir = run_dir
-        self._shares_run_dir = agent is not None
+        self._shares_run_dir = looks or agent is not None
         self._looks = looks  # at meshes that another process drives, or nobody
         self._agent: AgentProcess | None = None
         self._lifeline = -1
@@ -678,9 +678,12 @@ def start() -> Client:
     return made
 
 
-def start_in(run_dir: RunDir, config: Config, agent: int, *, looks: bool = False) -> Client:
+def start_in(run_dir: RunDir, config: Config, agent: int | None, *, looks: bool = False) -> Client:
     """Start the client of this process in the run dir of another one, with its agent: in its place,
-    or to look at its meshes. Raises `RuntimeError` where this process has meshes already."""
+    or to look at its meshes. None: to look at those on hosts of jobs.
+
+    Raises `RuntimeError` where this process has meshes already.
+    """
     with _slot.lock:
         found = current.running()
         if isinstance(found, Client):

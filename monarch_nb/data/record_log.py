@@ -92,20 +92,25 @@ def log_parts(path: Path) -> Iterator[bytes]:
 class FollowedLog:
     """A log that is read as it grows, from the record with this number on."""
 
-    def __init__(self, path: Path, number: int) -> None:
+    def __init__(self, path: Path, number: int = 0) -> None:
+        self.has_more = False
+        """Whether there was more than the last `read` was to return."""
         self._path = path
         self._number = number
         self._file: BinaryIO | None = None
         self._rest = b""
 
-    def read(self) -> list[LogRecord]:
-        """Return what has come since it was read last. What went meanwhile is left out."""
+    def read(self, most_bytes: int) -> list[LogRecord]:
+        """Return what has come since it was read last, about so much of it at a time. What went
+        meanwhile is left out."""
         found: list[LogRecord] = []
         while self._open():
             assert self._file is not None
             is_over = _number(self._path) != os.fstat(self._file.fileno()).st_ino
-            found += self._read(self._file)
-            if not is_over:
+            data = self._file.read(most_bytes)
+            found += self._whole(data)
+            self.has_more = len(data) == most_bytes
+            if self.has_more or not is_over:
                 break
             self.close()  # another file was begun
         return found
@@ -121,8 +126,8 @@ class FollowedLog:
                 self._file = self._path.open("rb")
         return self._file is not None
 
-    def _read(self, file: BinaryIO) -> list[LogRecord]:
-        data, end = self._rest + file.read(), 0
+    def _whole(self, new: bytes) -> list[LogRecord]:
+        data, end = self._rest + new, 0
         found: list[LogRecord] = []
         for record, end in _records(data):  # noqa: B007  where the last one ends
             if record.number >= self._number:

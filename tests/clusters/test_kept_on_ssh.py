@@ -52,6 +52,20 @@ def test_a_kernel_is_killed_and_its_mesh_on_two_machines_comes_back(nodes, tmp_p
     assert not kept_record.all_records()
 
 
+def test_another_notebook_looks_on_at_ranks_of_two_machines(nodes):
+    both, up = nodes
+    with KernelClient("monarch") as kernel, KernelClient("monarch") as other:
+        kernel.ok(up("1h"), timeout_s=90)
+        look = other.ok("%mesh attach --view", timeout_s=40)
+        kernel.ok("%%mesh\nprint('hello', rank)\nimport monarch_nb; monarch_nb.log(loss=rank)")
+        other.until(lambda: all(f"[{rank}] hello {rank}" in look.text() for rank in range(4)))
+        assert "4 idle" in other.ok("%mesh status").shown
+        assert "idle" in other.ok("%mesh stacks").text() + other.ok("%mesh stacks").shown
+        kernel.ok("%mesh down")
+        other.until(lambda: "mesh0 was stopped" in look.text("stderr"))
+    eventually(lambda: not any(map(joined, both)))
+
+
 def test_a_network_that_fails_counts_as_a_kernel_that_has_gone(nodes, monkeypatch):
     monkeypatch.setenv("MONARCH_NB_OUTAGE_S", "3")
     both, up = nodes

@@ -97,16 +97,16 @@ def test_it_is_read_while_another_process_writes_and_is_killed(tmp_path):
 def test_it_is_followed_from_a_record_on_and_over_the_end_of_a_file(tmp_path):
     path = tmp_path / "log"
     followed = FollowedLog(path, 2)
-    assert followed.read() == []
+    assert followed.read(1 << 20) == []
     log = RecordLog(path, 1_000)  # two files of some seven records each
     got = []
     for number in range(40):
         log.append(0, 0, 0.0, b"x" * 30)
         if number % 3 == 0:
-            got += [record.number for record in followed.read()]
-    got += [record.number for record in followed.read()]
+            got += [record.number for record in followed.read(1 << 20)]
+    got += [record.number for record in followed.read(1 << 20)]
     assert got == list(range(2, 40))
-    assert followed.read() == []
+    assert followed.read(1 << 20) == []
     followed.close()
     log.close()
 
@@ -119,12 +119,28 @@ def test_a_record_that_is_half_there_is_followed_when_it_is_whole(tmp_path):
     log.close()
     whole = path.read_bytes()
     os.truncate(path, len(whole) - 2)
-    followed = FollowedLog(path, 0)
-    assert [record.payload for record in followed.read()] == [b"one"]
+    followed = FollowedLog(path)
+    assert [record.payload for record in followed.read(1 << 20)] == [b"one"]
     with path.open("ab") as file:
         file.write(whole[-2:])
-    assert [record.payload for record in followed.read()] == [b"two"]
+    assert [record.payload for record in followed.read(1 << 20)] == [b"two"]
     followed.close()
+
+
+def test_so_much_of_it_is_followed_at_a_time(tmp_path):
+    path = tmp_path / "log"
+    log = RecordLog(path, 1_000)
+    got, log_of = [], FollowedLog(path)
+    for number in range(10):
+        log.append(0, 0, 0.0, bytes([number]) * 30)
+    log.close()
+    for _ in range(100):
+        got += [record.payload[0] for record in log_of.read(100)]
+        if not log_of.has_more:
+            break
+    assert got == list(range(got[0], 10)), "the older file may be left out"
+    assert len(got) > 1
+    log_of.close()
 
 
 def test_its_parts_make_the_same_log_elsewhere(tmp_path):

@@ -208,11 +208,6 @@ def test_another_kernel_takes_it_away_and_strangers_do_not():
         refused = ask_to_let_go(addresses, hosts.head.keys, stolen, 5.0)
         assert refused == Refused("nothing is kept here under this key")
         assert "is driven by process" in second.run("%mesh attach").error
-        assert second.run("%mesh attach --view").error == (
-            "mesh0 is on hosts of a job, and --view is for meshes of this machine. %mesh list says "
-            "what ranks do that nobody drives; %mesh attach mesh0 brings them back, --fence from a "
-            "kernel that lives"
-        )
         pid = first.manager.provisioner.pid
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -234,6 +229,45 @@ def test_another_kernel_takes_it_away_and_strangers_do_not():
         assert "[0] 0\n[1] 1\n[2] 2\n[3] 3" in first.ok("%%mesh\nx").shown
         assert "taken it over" in second.run("%mesh get x").error
         first.ok("%mesh down")
+
+
+def test_others_may_look_on_while_a_kernel_drives_it():
+    with KernelClient("monarch") as first, KernelClient("monarch") as second:
+        first.ok(UP.format("1h"), timeout_s=90)
+        first.ok("%%mesh\nprint('before')\nimport os; os.write(1, b'of C before\\n')")
+        look = second.ok("%mesh attach --view")
+        assert "mesh0 (4 ranks (hosts=2 gpus=2)) is looked at" in look.text()
+        assert "before" not in look.text()
+        assert "4 idle" in second.ok("print(get_ipython().user_ns['mesh0'])\n%mesh status").shown
+        first.ok("%%mesh\nprint('hello', rank)\nimport os; os.write(1, b'of C\\n')")
+        second.until(lambda: all(f"[{rank}] hello {rank}" in look.text() for rank in range(4)))
+        second.until(lambda: "of C\n" in look.text())
+        assert look.text().count("hello") == 4, "each line once"
+        logs = second.ok("%mesh logs").shown
+        assert "[0-3] of C before\n" in logs
+        assert "[0-3] before\n" in logs
+        assert "looked at only" in second.run("%%mesh\n1").error
+        assert "only looks at a mesh" in second.run("%mesh up --gpus 2").error
+        pids = ranks_of(first)
+        os.kill(pids[3], signal.SIGKILL)
+        second.until(lambda: "1 exited" in second.ok("%mesh status").shown)
+        first.ok("%mesh heal", timeout_s=60)
+        first.ok("%%mesh\nprint('again', rank)")
+        second.until(lambda: "[3] again 3" in look.text())
+        assert "4 idle" in second.ok("%mesh status").shown
+        assert "it goes on" in second.ok("%mesh down mesh0").text()
+        assert "[0-3] 1" in first.ok("%%mesh\n1").shown
+        again = second.ok("%mesh attach --view")
+        kill(first)
+        second.until(lambda: "mesh0: nobody drives it now" in again.text("stderr"))
+        assert "No mesh is up" in second.run("%%mesh\n1").error
+        assert second.run("%mesh attach --view").error == (
+            "no other notebook drives mesh0, and of meshes on hosts of a job --view shows what one "
+            "does. %mesh attach mesh0 brings it back; %mesh list says what its ranks do"
+        )
+        assert "is back" in second.ok("%mesh attach mesh0").text()
+        assert "[0-3] 1" in second.ok("%%mesh\n1").shown
+        second.ok("%mesh down")
 
 
 def test_the_list_names_ranks_that_ended_and_hosts_that_do_not_answer():

@@ -387,7 +387,7 @@ class FakeControl:
     def leave(self, mesh: FakeMesh) -> None:
         raise NotImplementedError
 
-    def look_at(self, record: Any, tag: int) -> Any:
+    def look_at(self, record: Any, tag: int, tell: Any) -> Any:
         raise NotImplementedError
 
     def kept_meshes(self) -> list[Any]:

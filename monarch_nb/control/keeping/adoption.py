@@ -32,7 +32,6 @@ from monarch_nb.core.wire.messages.keeping import (
     CellFile,
     Inventory,
     KeptCell,
-    Look,
     TakeControl,
 )
 from monarch_nb.errors import LaunchError
@@ -134,7 +133,7 @@ def take_over(record: KeptRecord, *, who: str, fence: bool) -> Found:
     client = client_module.start_in(run_dir, Config(**record.config), record.agent)
     try:
         client.make_lifeline()
-        adopted = let_in(client, record.agent, Adopt(record.key, os.getpid(), who, fence))
+        adopted = _let_in(client, record.agent, Adopt(record.key, os.getpid(), who, fence))
         client.agent_found(adopted.pid, adopted.gpus)
         client.own_run_dir()
         return _adopt(client, record, {record.agent: adopted})
@@ -196,8 +195,7 @@ def _adopt(client: Client, record: KeptRecord, adopted: Mapping[int, Adopted]) -
     )
 
 
-def let_in(client: Client, agent: int, asked: Adopt | Look) -> Adopted:
-    """Ask an agent for a part in its ranks. Raises `LaunchError` where it refuses, or is silent."""
+def _let_in(client: Client, agent: int, asked: Adopt) -> Adopted:
     answer = Question(client.proc, {agent: asked}).wait(ANSWER_S).get(agent)
     if answer is None:
         raise LaunchError(f"the agent of these meshes has not answered within {ANSWER_S:g} s")

@@ -306,7 +306,8 @@ class Keeper:
         jobs = [
             (name, each.wanted, each.job.kept_state()) for name, each in found if each is not None
         ]
-        return self._record(kept, self._elsewhere, 0, KeptHosts(head, names, jobs))
+        hosts = KeptHosts(str(self._proc.links.run_dir), head, names, jobs)
+        return self._record(kept, self._elsewhere, 0, hosts)
 
     def _record(
         self, kept: Sequence[ProcsState], folder: Path, agent: int, hosts: KeptHosts | None

@@ -64,8 +64,10 @@ class KeptHead:
 @dataclass(frozen=True)
 class KeptHosts:
     """Hosts of jobs that look for their controller: `head` is where, `names` are theirs by number,
-    `jobs` what their jobs know of them, by mesh: `(mesh, wanted, state)`."""
+    `jobs` what their jobs know of them, by mesh: `(mesh, wanted, state)`. Through the `run_dir` of
+    their controller other processes reach them."""
 
+    run_dir: str
     head: KeptHead
     names: list[tuple[int, str]]
     jobs: list[tuple[str, list[Any], dict[str, Any]]]
@@ -78,7 +80,7 @@ class KeptHosts:
         head["jobs"] = [KeptJob(**job) for job in head["jobs"]]
         names = [(number, name) for number, name in said["names"]]
         jobs = [(mesh, wanted, state) for mesh, wanted, state in said["jobs"]]
-        return KeptHosts(KeptHead(**head), names, jobs)
+        return KeptHosts(said["run_dir"], KeptHead(**head), names, jobs)
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,12 @@ class KeptRecord:
         if self.controller_pid == os.getpid():
             return False
         return started_at(self.controller_pid) == self.controller_started
+
+    def is_in_force(self) -> bool:
+        """Tell whether its controller lives, and no other one has taken its place."""
+        now = _read(_file(self.name))
+        is_same = now is not None and now.controller == self.controller
+        return is_same and started_at(self.controller_pid) == self.controller_started
 
     def is_left_here(self) -> bool:
         """Tell whether an earlier kernel of this process's notebook has left them, and nobody

@@ -35,6 +35,7 @@ from monarch_nb.data.record_log import RecordLog, log_parts, output_log
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host import guard, rundir
 from monarch_nb.host.agent import events, rank_states, requests
+from monarch_nb.host.agent.followers import Followers
 from monarch_nb.host.agent.keeping import Keeping
 from monarch_nb.host.agent.loop import Loop
 from monarch_nb.host.agent.mailbox import Mailbox, Request
@@ -78,6 +79,7 @@ class Agent:
         self._failed_verbs: set[str] = set()
         self._killed: set[int] = set()  # by us: no business of the out-of-memory killer
         self._viewers = Viewers()
+        self._followers = Followers(Path(boot.run_dir))
         own_limit, self._file_limit = guard.raise_file_limit()
         self._ranks_file_limit = boot.file_limit or own_limit
         self._memory = MemoryGroup()
@@ -114,6 +116,8 @@ class Agent:
             if (due := self._keeping.due()) is not None and due <= now:
                 self._end_now()
             self._inspector.native.expire(now)
+            for gone in self._followers.expire(now):
+                self._follower_gone(gone)
             self._pass_on(self._ranks.flow.flush(now))
             self._ranks.flow.tell()
             self._send_status(now)
@@ -125,7 +129,7 @@ class Agent:
         if self._over or self._mailbox.ready():
             return 0.0
         dues = [self._states.deadline(), self._ranks.flow.due(), self._viewers.due()]
-        dues += [self._inspector.native.due(), self._keeping.due()]
+        dues += [self._inspector.native.due(), self._keeping.due(), self._followers.due()]
         dues += [self._note_at if self._keeping.is_alone else None]
         due = min((due for due in dues if due is not None), default=None)
         pauses = [self._mailbox.pause_s(), None if due is None else due - time.monotonic()]
@@ -262,9 +266,13 @@ class Agent:
         if refused is not None:
             self._answer(request.asker, refused)
             return
-        handle, viewer = os.pidfd_open(look.pid), request.asker.process
-        self._loop.add(handle, lambda: self._viewer_ended(viewer, handle))
+        self._followers.begin(request.asker.process, time.monotonic())
         self._answer(request.asker, self._what_there_is(None))
+
+    def _follow(self, follow: keeping.Follow, request: Request) -> None:
+        procs = requests.check_procs(follow.procs)
+        told = self._followers.read(request.asker.process, procs, time.monotonic())
+        self._answer(request.asker, told)
 
     def _read_log(self, wanted: keeping.ReadLog, request: Request) -> None:
         # the log of a rank that has died is there too
@@ -279,12 +287,10 @@ class Agent:
         text = base64.b64encode(found).decode()
         self._answer(request.asker, keeping.LogPart(text, is_last=not found))
 
-    def _viewer_ended(self, viewer: int, handle: int) -> None:
-        self._loop.remove(handle)
-        os.close(handle)
-        self._viewers.end(viewer)
-        self._feed(events.WatcherGone(viewer))
-        self._mailbox.drop(viewer)
+    def _follower_gone(self, follower: int) -> None:
+        self._viewers.end(follower)
+        self._feed(events.WatcherGone(follower))
+        self._mailbox.drop(follower)
 
     def _what_there_is(self, alone_s: float | None) -> keeping.Adopted:
         pids = self._ranks.pids(self._states.procs)
@@ -575,6 +581,7 @@ _HANDLERS: Final[dict[str, tuple[type, Callable[..., None]]]] = {
         (keeping.Keep, Agent._keep),
         (keeping.Adopt, Agent._adopt),
         (keeping.Look, Agent._look),
+        (keeping.Follow, Agent._follow),
         (keeping.ReadLog, Agent._read_log),
         (ControllerLost, Agent._controller_lost),
     )

@@ -56,7 +56,12 @@ def attach(
 
 def look_at(session: Session, record: KeptRecord) -> str:
     """Look at the meshes of a record, whoever drives them; the line that says so."""
-    meshes = session.control.look_at(record, session.cells.here().tag)
+    cell = session.cells.here()
+
+    def tell(line: str) -> None:
+        session.output.say(cell, f"{line}\n")
+
+    meshes = session.control.look_at(record, cell.tag, tell)
     session.link.attach()
     for mesh in meshes:
         session.meshes.keep(mesh.name, mesh)

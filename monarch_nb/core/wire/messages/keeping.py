@@ -65,11 +65,32 @@ class Adopt(Request[Adopted], verb="adopt"):
 
 
 class Look(Request[Adopted], verb="look"):
-    """To an agent: the sender, this process of this host, looks at the ranks, and drives nothing.
-    Answered as `Adopt`."""
+    """To an agent: the sender looks at the ranks, and drives nothing, as long as it asks what they
+    print (`Follow`). Answered as `Adopt`."""
 
     key: str
-    pid: int
+
+
+@row
+class Printed(NamedTuple):
+    """An output of a rank, as it was sent to its controller, or of its agent: a `RawOutput`."""
+
+    proc: int
+    output: str
+
+
+class Followed(NamedTuple):
+    """What has come, the oldest of each process first. `is_all`: there is no more now."""
+
+    printed: list[Printed]
+    is_all: bool
+
+
+class Follow(Request[Followed], verb="follow"):
+    """To an agent, from who looks at its ranks: what these, and the agent itself, have logged since
+    the sender has asked last; at first, all that there is."""
+
+    procs: list[int]
 
 
 class LogPart(NamedTuple):
