@@ -92,6 +92,30 @@ def test_a_mesh_of_another_notebook_is_looked_at(lab: MeshPage, server: Server) 
     support.eventually(lambda: not kept_record.all_records(), 10, "nothing is kept")
 
 
+def test_a_mesh_on_hosts_of_another_notebook_is_looked_at_until_that_ends_it(
+    lab: MeshPage, server: Server
+) -> None:
+    lab.notebook.run("%mesh up --on processes --hosts 2 --gpus 2 --device cpu --keep 10m")
+    other = MeshPage(from_launcher(lab.page.context.new_page(), server))
+    other.open()
+    row = other.panel.get_by_role("group", name="Kept mesh0")
+    row.get_by_role("button", name="View").click()
+    other.view().says("4 ranks: 4 idle")
+    lab.notebook.run(
+        "%%mesh\nimport monarch_nb, time\nfor step in range(20):\n"
+        "    monarch_nb.log(loss=1 / (1 + step + rank)); time.sleep(0.05)\nprint('hello', rank)"
+    )
+    look = other.notebook.cell(0)
+    look.shows("hello 3")
+    other.view().says("4 ranks: 4 idle")
+    other.pictures("kept-looked-at")
+
+    lab.notebook.run("%mesh down")
+    look.shows("mesh0 was stopped")
+    other.panel.get_by_text("No mesh is up yet.").wait_for()
+    other.pictures("kept-look-over")
+
+
 def test_a_mesh_that_is_ended_in_a_cell_is_offered_no_more(lab: MeshPage) -> None:
     notebook, panel = lab.notebook, lab.panel
     notebook.run("%mesh up --gpus 2 --keep 10m")
