@@ -10,6 +10,7 @@ notebook beside files of somebody else's runs none of them.
 
 import contextlib
 import importlib
+import logging
 import os
 import sys
 from pathlib import Path
@@ -32,6 +33,10 @@ BEFORE_A_CELL: Final = ("stack_data", "jedi", "fastjsonschema")
 page. It must not be found in a folder that somebody else has filled."""
 
 
+def _is_not_advice(record: logging.LogRecord) -> bool:
+    return "TCP without encryption" not in record.getMessage()
+
+
 class PromptOutStream(_OutStream):  # type: ignore[misc]  # untyped base
     """An OutStream whose `flush` waits for text only."""
 
@@ -49,6 +54,15 @@ class MonarchKernelApp(_IPKernelApp):  # type: ignore[misc]  # untyped base
     outstream_class = DottedObjectName("monarch_kernel.app.PromptOutStream", allow_none=True).tag(
         config=True
     )
+
+    def init_sockets(self) -> None:
+        """Open them, encrypted or not: who starts the kernel decides that, and cannot be told of it
+        by a warning in the terminal of every notebook that is opened."""
+        self.log.addFilter(_is_not_advice)
+        try:
+            super().init_sockets()
+        finally:
+            self.log.removeFilter(_is_not_advice)
 
     def _session_default(self) -> KeepingSession:
         return KeepingSession(parent=self)
