@@ -55,20 +55,32 @@ class Model(NamedTuple):
     steps: int
 
 
+class Cost(NamedTuple):
+    """Of an elastic loop: its steps, times those of a plain one; one of these; and what it takes
+    longer to come to the first step that is measured."""
+
+    ratio: float
+    step_s: float
+    begin_s: float
+
+
 LARGE = Model(WIDTH, DEPTH, 12)
 SMALL = Model(256, 8, 300)
 COST = """%%mesh -o took
 model, optimizer = made({width}, {depth}, momentum=0.9)
-x = torch.ones(32, {width})
-for _ in range(3): train_step(model, optimizer, x)
-began = time.perf_counter()
-{loop}
-took = time.perf_counter() - began
-del model, optimizer, x
+x, state = torch.ones(32, {width}), elastic.State(model=model, optimizer=optimizer)
+begins = time.perf_counter()
+for {each} in {loop}:
+    if state.step == {first}: began = time.perf_counter()
+    train_step(model, optimizer, x)
+    {count}
+took = began - begins, time.perf_counter() - began
+del model, optimizer, x, state
 took"""
-PLAIN = "for _ in range({steps}): train_step(model, optimizer, x)"
-ELASTIC = """state = elastic.State(model=model, optimizer=optimizer)
-for state in elastic.run(state, until={steps}): train_step(state.model, state.optimizer, x)"""
+FIRST = 3
+"""The step from which on steps are measured: before, buckets are made, and ranks compared."""
+PLAIN = {"each": "_", "loop": "range({until})", "count": "state.step += 1"}
+ELASTIC = {"each": "state", "loop": "elastic.run(state, until={until})", "count": ""}
 
 SHARDED = """%%mesh
 from torch.distributed.device_mesh import init_device_mesh
@@ -113,16 +125,21 @@ def kill(notebook: Notebook, _scale: Scale) -> Figures:
 
 
 def cost(notebook: Notebook, _scale: Scale) -> Figures:
-    """Steps in an elastic loop, times those of a plain one: of the model above, and of one that
-    takes some milliseconds."""
+    """Steps in an elastic loop, times those of a plain one, and its begin: of the model above, and
+    of one that takes some milliseconds."""
     with kernel(notebook) as client:
         for code in (*notebook.setup, SETUP):
             run(client, code)
-        large, large_step = _ratio(client, LARGE)
-        small, small_step = _ratio(client, SMALL)
+        large, small = _compared(client, LARGE), _compared(client, SMALL)
         for code in notebook.teardown:
             run(client, code)
-    return {"ratio": large, "step": large_step, "small": small, "small_step": small_step}
+    return {
+        "ratio": large.ratio,
+        "step": large.step_s,
+        "begin": large.begin_s,
+        "small": small.ratio,
+        "small_step": small.step_s,
+    }
 
 
 def snapshots(notebook: Notebook, _scale: Scale) -> Figures:
@@ -146,19 +163,23 @@ def _with_snapshots(client: BlockingKernelClient, every: int) -> float:
     return float(run(client, "print(max(took.result().values()))"))
 
 
-def _ratio(client: BlockingKernelClient, model: Model) -> tuple[float, float]:
-    ratios, plain = [], []
+def _compared(client: BlockingKernelClient, model: Model) -> Cost:
+    ratios, plain, begins = [], [], []
     for _ in range(ROUNDS):
-        took = {loop: _took(client, model, loop) for loop in (PLAIN, ELASTIC)}
-        ratios.append(took[ELASTIC] / took[PLAIN])
-        plain.append(took[PLAIN] / model.steps)
-    return median(ratios), median(plain)
+        plain_begin, plain_steps = _took(client, model, PLAIN)
+        begin, steps = _took(client, model, ELASTIC)
+        ratios.append(steps / plain_steps)
+        plain.append(plain_steps / model.steps)
+        begins.append(begin - plain_begin)
+    return Cost(median(ratios), median(plain), median(begins))
 
 
-def _took(client: BlockingKernelClient, model: Model, loop: str) -> float:
-    body = loop.format(steps=model.steps)
-    run(client, COST.format(width=model.width, depth=model.depth, loop=body))
-    return float(run(client, "print(max(took.result().values()))"))
+def _took(client: BlockingKernelClient, model: Model, loop: dict[str, str]) -> tuple[float, float]:
+    # seconds until the first step that is measured, and of all that are
+    words = {name: text.format(until=FIRST + model.steps) for name, text in loop.items()}
+    run(client, COST.format(width=model.width, depth=model.depth, first=FIRST, **words))
+    begin, steps = run(client, "print(*map(max, zip(*took.result().values())))").split()
+    return float(begin), float(steps)
 
 
 def _seconds(folder: str, name: str) -> float:
