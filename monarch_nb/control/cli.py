@@ -20,20 +20,25 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}. Type: {self.prog} --help\n")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run it. Returns the exit code."""
-    parser = Parser("monarch-nb", description="Meshes of ranks, from a terminal.")
-    parser.add_argument("--version", action="version", version=f"monarch-nb {VERSION}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def parser() -> Parser:
+    """Return what reads its words."""
+    whole = Parser("monarch-nb", description="Meshes of ranks, from a terminal.")
+    whole.add_argument("--version", action="version", version=f"monarch-nb {VERSION}")
+    commands = whole.add_subparsers(required=True, metavar="COMMAND")
     debug = commands.add_parser("debug", help="the debugger of a running controller's ranks")
     debug.add_argument("--pid", type=int, help="of the controller, where several run")
     debug.set_defaults(run=None)
     asking.add_commands(commands)
     subcommands.add_commands(commands)
     known_workers.add_commands(commands)
+    return whole
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run it. Returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     place = words.index("--") if "--" in words else len(words)
-    chosen = parser.parse_args(words[:place])
+    chosen = parser().parse_args(words[:place])
     if chosen.run is not None:
         return asking.run(chosen, words[place + 1 :])
     from monarch_nb.control.debug import terminal
