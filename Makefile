@@ -1,4 +1,4 @@
-# One command each: lab, demo, test, bench, lint. All share .venv, which is made again when pyproject.toml or the pins change,
+# One command each: lab, demo, test, bench, docs, lint. All share .venv, which is made again when pyproject.toml or the pins change,
 # and the JupyterLab extension in it, which is built again when its sources change.
 
 PYTHON ?= python3
@@ -15,7 +15,7 @@ JLPM := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jlpm
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test bench lint
+.PHONY: help lab demo test bench docs lint
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -37,6 +37,9 @@ endif
 bench: $(READY) ## measure against the raw floor and the peers
 	$(BIN)/python -m benchmarks $(ARGS)
 
+docs: $(READY) ## build the pages for readers as a site: docs/_build/html/index.html
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs . docs/_build/html $(ARGS)
+
 lint: $(READY) ## ruff, ruff format, mypy --strict; tsc, eslint, prettier
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,7 +47,7 @@ lint: $(READY) ## ruff, ruff format, mypy --strict; tsc, eslint, prettier
 	$(JLPM) lint
 
 $(READY): $(TOOLS) $(FRONT) labextension/install.json $(wildcard kernel/spec/*)
-	SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --disable-pip-version-check -e ".[test,lint]" -c .ci/constraints.txt
+	SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --disable-pip-version-check -e ".[docs,lint,test]" -c .ci/constraints.txt
 	@touch $@
 
 $(FRONT): $(TOOLS) $(FRONT_SOURCES)
