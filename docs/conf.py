@@ -1,5 +1,8 @@
-"""The site that `make docs` builds. Its source is the whole repository, so that a link to a notebook or to
-the results of the benchmarks leads there on GitHub and in the site alike."""
+"""The site that `make docs` builds.
+
+Its source is the whole repository, so that a link to a notebook or to the results of the benchmarks
+leads there on GitHub and in the site alike.
+"""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""What the reference says of commands, options and settings, made from the objects that the kernel has.
+"""What the reference says of commands and settings, made from the objects that the kernel has.
 
-`{facts} mesh`, `{facts} cell`, `{facts} terminal` and `{facts} settings` in a page stand for the Markdown
-that these functions return.
+`{facts} mesh`, `{facts} terminal` and `{facts} settings` in a page stand for the Markdown that
+these functions return.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import argparse
 import ast
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from monarch_nb.config import Config
 from monarch_nb.control import cli
-from monarch_nb.notebook import commands, options
+from monarch_nb.notebook import commands
 
 
 def mesh() -> str:
@@ -26,17 +27,10 @@ def mesh() -> str:
     )
 
 
-def cell() -> str:
-    """Return a list of the options of `%%mesh`."""
-    return _options(options.CELL)
-
-
 def terminal() -> str:
     """Return a section for each command of `monarch-nb`."""
     [known] = [
-        action
-        for action in cli.parser()._actions
-        if isinstance(action, argparse._SubParsersAction)
+        action for action in cli.parser()._actions if isinstance(action, argparse._SubParsersAction)
     ]
     does = {choice.dest: choice.help for choice in known._choices_actions}
     return "\n".join(
@@ -57,7 +51,6 @@ def settings() -> str:
 
 FACTS: Final[dict[str, Callable[[], str]]] = {
     "mesh": mesh,
-    "cell": cell,
     "terminal": terminal,
     "settings": settings,
 }
@@ -77,20 +70,17 @@ def _typed(usage: str) -> str:
 
 def _options(parser: Any) -> str:
     lines = [
-        f"- {', '.join(f'`{_taking(action, word)}`' for word in action.option_strings)}{_help(action)}"
+        _option(action)
         for action in parser._actions
         if action.option_strings and action.dest != "help" and action.help != argparse.SUPPRESS
     ]
     return "\n".join([*lines, ""])
 
 
-def _taking(action: argparse.Action, word: str) -> str:
+def _option(action: argparse.Action) -> str:
     takes = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
-    return f"{word}{takes}"
-
-
-def _help(action: argparse.Action) -> str:
-    return f": {_text(action.help)}" if action.help else ""
+    typed = ", ".join(f"`{word}{takes}`" for word in action.option_strings)
+    return f"- {typed}: {_text(action.help)}" if action.help else f"- {typed}"
 
 
 def _sentence(text: str | None) -> str:
@@ -100,7 +90,7 @@ def _sentence(text: str | None) -> str:
 def _said_of_fields(owner: type) -> Iterator[tuple[str, str]]:
     # A string below a field is its docstring
     body = ast.parse(inspect.getsource(owner)).body[0].body
-    for field, below in zip(body, body[1:], strict=False):
+    for field, below in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
             yield field.target.id, " ".join(below.value.value.split())
 
