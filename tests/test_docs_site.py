@@ -32,9 +32,10 @@ def below(page: Path) -> Iterator[Path]:
     for body in TOCTREE.findall(page.read_text()):
         for line in body.splitlines():
             if line.strip() and not line.startswith(":"):
-                folder = (page.parent / line).parent.resolve()
-                yield from folder.glob(f"{Path(line).name}.md")
-                yield from folder.glob(f"{Path(line).name}.ipynb")
+                target = re.sub(r"^.* <(.*)>$", r"\1", line)  # a title may stand before it
+                folder = (page.parent / target).parent.resolve()
+                yield from folder.glob(f"{Path(target).name}.md")
+                yield from folder.glob(f"{Path(target).name}.ipynb")
 
 
 def test_each_page_can_be_reached():
