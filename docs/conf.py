@@ -42,7 +42,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "monarch_nb"
 html_additional_pages = {"index": "front.html"}
 html_show_sourcelink = False
-html_theme_options = {"header_links_before_dropdown": 6}
+html_theme_options = {"header_links_before_dropdown": 4}
 html_sidebars = {  # nothing is below these
     f"docs/{page}": []
     for page in ("index", "tutorial", "concepts", "troubleshooting", "security", "limits")
