@@ -238,6 +238,58 @@ def test_a_rank_that_is_stopped_has_no_stacks_and_is_named(kernel):
     assert lines[-1] == "rank 1: no answer; monarch-nb status shows why"
 
 
+# ------------------------------------------------------------------------------------------- vars
+
+VARIABLES = """%%mesh
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(3, 2)
+    def __repr__(self):
+        print("code of the user's runs")
+        return "model"
+model, x, loss, epoch = Model(), torch.zeros(4 if rank == 2 else 3, 5), 0.5 / (rank + 1), 7
+if rank == 0:
+    only = ["a", "b"]
+"""
+
+
+def test_variables_are_a_table_of_the_ranks_while_a_cell_runs(kernel, release):
+    kernel.ok(VARIABLES)
+    cell = kernel.start(WORK)
+    kernel.until(lambda: "rank 2" in cell.text())
+    try:
+        rows = {line.split()[0]: line.split()[1:] for line in shown("vars", MESH)}
+        found = told("vars", MESH, "--ranks", "1-2")
+    finally:
+        release.touch()
+        kernel.finish(cell)
+        release.unlink()
+    assert rows["model"] == ["0-2", "Model", "8", "parameters", "float32", "cpu", "32", "B"]
+    assert rows["x"] == ["0-1", "torch.Tensor", "[3,", "5]", "float32", "cpu", "60", "B", "differs"]
+    assert rows["2"] == ["torch.Tensor", "[4,", "5]", "float32", "cpu", "80", "B"]
+    assert rows["loss"] == ["0-2", "float", "0.5,", "0.25,", "0.16666666666666666", "differs"]
+    assert rows["epoch"] == ["0-2", "int", "7"]
+    assert " ".join(rows["only"]) == "0 list length 2 differs: not on ranks 1-2"
+    assert not {"rank", "torch", "Model", "step"} & rows.keys()
+    assert "code of the user's" not in cell.text()
+    [mesh] = found["meshes"]
+    x = next(each for each in mesh["variables"] if each["name"] == "x")
+    assert (x["differs"], x["missing"]) == (True, "")
+    assert x["groups"][1] == {
+        "ranks": "2",
+        "type": "torch.Tensor",
+        "shape": [4, 5],
+        "dtype": "float32",
+        "bytes": 80,
+        "length": None,
+        "parameters": None,
+        "devices": [{"ranks": "2", "is": "cpu"}],
+        "values": [],
+    }
+
+
 # ---------------------------------------------------------------------------------- debug --list
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.config import VERSION
-from monarch_nb.control.inspection import log_lines, reports
+from monarch_nb.control.inspection import log_lines, reports, variables
 from monarch_nb.control.inspection.asked import SCHEMA, Asked
 from monarch_nb.control.inspection.reports import Inspected
 from monarch_nb.control.keeping.kept_record import own_notebook
@@ -40,6 +40,7 @@ _REPORTS: Final[Mapping[str, Callable[[Inspected, Asked], dict[str, Any]]]] = {
     "stacks": reports.stacks,
     "stops": reports.stops,
     "logs": log_lines.last,
+    "vars": variables.table,
 }
 
 

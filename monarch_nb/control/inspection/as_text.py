@@ -13,11 +13,12 @@ from rich.text import Text
 
 from monarch_nb.control.inspection.kernels import Told
 from monarch_nb.core.errors.folding import listed_ranks, rank_runs, rank_words
-from monarch_nb.core.text.units import count, duration, sizes_text
+from monarch_nb.core.text.units import count, duration, size_text, sizes_text
 
 NO_KERNEL: Final = "no kernel of yours has started meshes on this machine"
 NO_MESH: Final = "no mesh is up"
 MAX_FAILURES: Final = 3
+MAX_VALUES: Final = 3
 _PLAIN_WIDTH: Final = 10_000  # a line stays a line, for grep
 _COLOURS: Final = {
     "busy": "blue", "collective": "blue", "idle": "green", "starting": "bright_black",
@@ -28,6 +29,10 @@ _BAD: Final = "red"
 
 _HEADINGS: Final = ("ranks", "state", "for", "doing")
 _EACH: Final = ("rank", "place", "host", "pid", "state", "for", "calls", "failed", "doing")
+_VARIABLES: Final = (
+    *("name", "ranks", "type", "shape", "dtype", "device", "memory", "value"),
+    "",
+)
 _STOPS: Final = ("mesh", "rank", "kind", "at", "runs", "for")
 
 
@@ -149,6 +154,50 @@ def _call(call: Mapping[str, Any]) -> str:
         return f"{call['thread']}:"
     source = f": {call['source']}" if call["source"] else ""
     return f"{call['place']}{source}"
+
+
+def variables(page: Page, answer: Mapping[str, Any]) -> None:
+    """Show the variables of ranks, one row for those that have the same."""
+    for mesh in answer["meshes"]:
+        if len(answer["meshes"]) > 1:
+            page.line(f"{mesh['name']}:", "bold")
+        rows = [row for each in mesh["variables"] for row in _rows_of_variable(each)]
+        if rows:
+            page.table(_VARIABLES, rows)
+        elif not mesh["no_answer"]:
+            page.line("no cell has set a variable yet")
+        if mesh["left_out"]:
+            page.line(f"and {count(mesh['left_out'], 'older variable')}")
+        if mesh["no_answer"]:
+            ranks = rank_words(listed_ranks(mesh["no_answer"]))
+            page.line(f"{ranks}: no answer; monarch-nb status shows why", _BAD)
+
+
+def _rows_of_variable(one: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    missing = rank_words(listed_ranks(one["missing"])) if one["missing"] else ""
+    mark = f"differs: not on {missing}" if missing else "differs" if one["differs"] else ""
+    name = one["name"]
+    for group in one["groups"]:
+        memory = "" if group["bytes"] is None else size_text(group["bytes"])
+        yield (
+            *(name, rank_runs(listed_ranks(group["ranks"])), group["type"], _extent(group)),
+            *(group["dtype"] or "", _several(group["devices"]), memory),
+            *(_several(group["values"]), mark),
+        )
+        name = mark = ""
+
+
+def _extent(group: Mapping[str, Any]) -> str:
+    if group["shape"] is not None:
+        return f"[{', '.join(map(str, group['shape']))}]"
+    if group["parameters"] is not None:
+        return f"{group['parameters']:,} parameters"
+    return "" if group["length"] is None else f"length {group['length']}"
+
+
+def _several(found: Sequence[Mapping[str, str]]) -> str:
+    more = ", ..." if len(found) > MAX_VALUES else ""
+    return ", ".join(each["is"] for each in found[:MAX_VALUES]) + more
 
 
 def stops(page: Page, told: Sequence[Told]) -> None:

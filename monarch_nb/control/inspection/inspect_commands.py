@@ -1,4 +1,4 @@
-"""`monarch-nb status | logs | stacks` and `debug --list`, as they are typed in a terminal.
+"""`monarch-nb status | logs | stacks | vars` and `debug --list`, as they are typed in a terminal.
 
 Rule: they ask (`kernels.py`) and show (`as_text.py`), or print the answer as JSON for programs, and
 change nothing. What goes wrong begins with one line that says what to type.
@@ -39,10 +39,12 @@ def add_commands(commands: Any) -> None:
     logs.set_defaults(run=_logs)
     stacks = commands.add_parser("stacks", help="where ranks are in their code")
     stacks.set_defaults(run=_stacks)
-    for each in (logs, stacks):
+    variables = commands.add_parser("vars", help="the variables of ranks, and where they differ")
+    variables.set_defaults(run=_vars)
+    for each in (logs, stacks, variables):
         each.add_argument("mesh", nargs="?", metavar="MESH")
         each.add_argument("--ranks", type=_ranks, metavar="RANKS", help="as 3 or 0,2 or 0-3")
-    for each in (status, logs, stacks):
+    for each in (status, logs, stacks, variables):
         each.add_argument("--kernel", type=int, metavar="PID", help="where several run")
         each.add_argument("--json", action="store_true", help="for programs: docs/terminal.md")
 
@@ -78,6 +80,17 @@ def _stacks(chosen: argparse.Namespace) -> int:
         from monarch_nb.control.inspection import as_text
 
         as_text.stacks(as_text.Page(), told.answer or {})
+    return 0
+
+
+def _vars(chosen: argparse.Namespace) -> int:
+    told = _one(chosen, Asked("vars", chosen.mesh, chosen.ranks))
+    if chosen.json:
+        _print_json("vars", [told])
+    else:
+        from monarch_nb.control.inspection import as_text
+
+        as_text.variables(as_text.Page(), told.answer or {})
     return 0
 
 

@@ -20,6 +20,18 @@ def are(ranks: Sized) -> str:
     return "is" if len(ranks) == 1 else "are"
 
 
+def size_text(size: int) -> str:
+    """Return `12 B`, `3.9 KB`, `4.0 MB`, `80.0 GB`: powers of 1024."""
+    if size < 1024:
+        return f"{size} B"
+    value = size / 1024
+    for unit in ("KB", "MB", "GB"):
+        if value < 1024:
+            return f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TB"
+
+
 def duration(seconds: float) -> str:
     """Return `0.4 s`, `12 s`, `3 min`, `2.5 h`."""
     if seconds < 10:
