@@ -179,6 +179,13 @@ def test_all_of_many_lines_are_there(kernel):
     kernel.ok("%%mesh\nif rank == 1:\n    for number in range(6000): print('line', number)")
     lines = shown("logs", MESH, "--ranks", "1", "--tail", 6000)
     assert lines == [f"[1] line {number}" for number in range(6000)]
+    with subprocess.Popen(
+        [*COMMAND, "logs", MESH, "--tail", "6000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as command:
+        assert command.stdout.readline()
+        command.stdout.close()  # as `head` does
+        assert command.wait(20) == 0
+        assert b"Traceback" not in command.stderr.read()
 
 
 def test_logs_follow_what_comes_until_the_kernel_ends():

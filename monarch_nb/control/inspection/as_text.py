@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.box import SIMPLE
@@ -71,8 +71,12 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def status(page: Page, told: Sequence[Told]) -> None:
-    """Show what all ranks do, kernel by kernel."""
+def show(command: str, told: Sequence[Told]) -> None:
+    """Show what kernels have answered to a command."""
+    _SHOWN[command](Page(), told)
+
+
+def _status(page: Page, told: Sequence[Told]) -> None:
     if not told:
         page.line(NO_KERNEL)
     for number, each in enumerate(told):
@@ -125,16 +129,24 @@ def _doing(told: Mapping[str, Any]) -> str:
     return " ".join(text for text in (told["what"], told["detail"]) if text)
 
 
-def stacks(page: Page, answer: Mapping[str, Any]) -> None:
-    """Show where ranks are, the ranks in front of the first call that they share."""
-    for mesh in answer["meshes"]:
-        if len(answer["meshes"]) > 1:
-            page.line(f"{mesh['name']}:", "bold")
+def _stacks(page: Page, told: Sequence[Told]) -> None:
+    # the ranks stand in front of the first call that they share
+    for mesh in _meshes(page, told):
         for line in _aligned(list(_rows_of(mesh["calls"]))) if mesh["calls"] else ():
             page.line(line)
         if mesh["no_answer"]:
             ranks = rank_words(listed_ranks(mesh["no_answer"]))
             page.line(f"{ranks}: no answer; monarch-nb status shows why", _BAD)
+
+
+def _meshes(page: Page, told: Sequence[Told]) -> Iterator[Mapping[str, Any]]:
+    found = [mesh for each in told for mesh in (each.answer or {})["meshes"]]
+    for mesh in found:
+        if len(found) > 1:
+            page.line(f"{mesh['name']}:", "bold")
+        yield mesh
+    if not found:
+        page.line(NO_MESH)
 
 
 def _rows_of(calls: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -156,11 +168,8 @@ def _call(call: Mapping[str, Any]) -> str:
     return f"{call['place']}{source}"
 
 
-def variables(page: Page, answer: Mapping[str, Any]) -> None:
-    """Show the variables of ranks, one row for those that have the same."""
-    for mesh in answer["meshes"]:
-        if len(answer["meshes"]) > 1:
-            page.line(f"{mesh['name']}:", "bold")
+def _variables(page: Page, told: Sequence[Told]) -> None:
+    for mesh in _meshes(page, told):
         rows = [row for each in mesh["variables"] for row in _rows_of_variable(each)]
         if rows:
             page.table(_VARIABLES, rows)
@@ -200,8 +209,7 @@ def _several(found: Sequence[Mapping[str, str]]) -> str:
     return ", ".join(each["is"] for each in found[:MAX_VALUES]) + more
 
 
-def stops(page: Page, told: Sequence[Told]) -> None:
-    """Show who is stopped in a debugger, kernel by kernel."""
+def _stops(page: Page, told: Sequence[Told]) -> None:
     any_stop = False
     for each in told:
         if each.error is not None:
@@ -218,3 +226,8 @@ def stops(page: Page, told: Sequence[Told]) -> None:
 def _row_of_stop(stop: Mapping[str, Any]) -> tuple[str, ...]:
     who = stop["mesh"], str(stop["rank"]), stop["kind"]
     return (*who, stop["place"], stop["what"], duration(stop["for_s"]))
+
+
+_SHOWN: Final[Mapping[str, Callable[[Page, Sequence[Told]], None]]] = {
+    "status": _status, "stacks": _stacks, "vars": _variables, "debug": _stops,
+}  # fmt: skip

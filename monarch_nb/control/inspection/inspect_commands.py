@@ -52,46 +52,30 @@ def add_commands(commands: Any) -> None:
 def debug_list(chosen: argparse.Namespace) -> int:
     """Show who is stopped in a debugger. Returns the exit code."""
     told = kernels.ask(Asked("stops"), kernels.all_owners(chosen.pid))
-    if chosen.json:
-        _print_json("debug", told)
-    else:
-        from monarch_nb.control.inspection import as_text
-
-        as_text.stops(as_text.Page(), told)
-    return _code(told)
+    return _show(chosen, "debug", told)
 
 
 def _status(chosen: argparse.Namespace) -> int:
     told = kernels.ask(Asked("status", each=chosen.each), kernels.all_owners(chosen.kernel))
-    if chosen.json:
-        _print_json("status", told)
-    else:
-        from monarch_nb.control.inspection import as_text  # rich: not for programs
-
-        as_text.status(as_text.Page(), told)
-    return _code(told)
+    return _show(chosen, "status", told)
 
 
 def _stacks(chosen: argparse.Namespace) -> int:
-    told = _one(chosen, Asked("stacks", chosen.mesh, chosen.ranks))
-    if chosen.json:
-        _print_json("stacks", [told])
-    else:
-        from monarch_nb.control.inspection import as_text
-
-        as_text.stacks(as_text.Page(), told.answer or {})
-    return 0
+    return _show(chosen, "stacks", [_one(chosen, Asked("stacks", chosen.mesh, chosen.ranks))])
 
 
 def _vars(chosen: argparse.Namespace) -> int:
-    told = _one(chosen, Asked("vars", chosen.mesh, chosen.ranks))
-    if chosen.json:
-        _print_json("vars", [told])
-    else:
-        from monarch_nb.control.inspection import as_text
+    return _show(chosen, "vars", [_one(chosen, Asked("vars", chosen.mesh, chosen.ranks))])
 
-        as_text.variables(as_text.Page(), told.answer or {})
-    return 0
+
+def _show(chosen: argparse.Namespace, command: str, told: Sequence[Told]) -> int:
+    if chosen.json:
+        _print_json(command, told)
+    else:
+        from monarch_nb.control.inspection import as_text  # rich, which programs do not wait for
+
+        as_text.show(command, told)
+    return _NOT_ANSWERED if any(each.error for each in told) else 0
 
 
 def _logs(chosen: argparse.Namespace) -> int:
@@ -104,6 +88,8 @@ def _logs(chosen: argparse.Namespace) -> int:
         return 0
     answer = told.answer or {}
     _say(_folded(answer["lines"], answer["size"]) or f"no line{_of(asked)} of {answer['mesh']}\n")
+    if answer["left_out"]:
+        _tell(f"... {answer['left_out']} earlier lines left out ...\n")
     _tell(f"whole logs of {answer['mesh']}: {answer['folder']}\n")
     return 0
 
@@ -149,10 +135,6 @@ def _print_json(command: str, told: Sequence[Told]) -> None:
         "kernels": [each.to_json() for each in told],
     }
     _say(f"{json.dumps(whole, indent=2 if sys.stdout.isatty() else None)}\n")
-
-
-def _code(told: Sequence[Told]) -> int:
-    return _NOT_ANSWERED if any(each.error for each in told) else 0
 
 
 def _ranks(text: str) -> tuple[int, ...]:
