@@ -180,8 +180,9 @@ def test_all_of_many_lines_are_there(kernel):
     lines = shown("logs", MESH, "--ranks", "1", "--tail", 6000)
     assert lines == [f"[1] line {number}" for number in range(6000)]
     with subprocess.Popen(
-        [*COMMAND, "logs", MESH, "--tail", "6000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as command:
+        [*COMMAND, "logs", MESH, "--tail", "6000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},  # with it Python does not notice
+    ) as command:  # fmt: skip
         assert command.stdout.readline()
         command.stdout.close()  # as `head` does
         assert command.wait(20) == 0
