@@ -371,12 +371,12 @@ class Control:
     def kill(self, mesh: ProcMesh, ranks: Iterable[int]) -> None:
         """End the processes of these ranks. Returns at once."""
         mesh._state.check_driven()
-        stacks.kill(_client().proc, mesh, ranks)
+        stacks.kill(_client().proc, mesh._state, ranks)
 
     def signal(self, mesh: ProcMesh, ranks: Iterable[int]) -> None:
         """Interrupt ranks that do not read their messages. Returns at once."""
         mesh._state.check_driven()
-        stacks.interrupt(_client().proc, mesh, ranks)
+        stacks.interrupt(_client().proc, mesh._state, ranks)
 
     def stacks(
         self, mesh: ProcMesh, ranks: Collection[int], *, brief: bool = False
@@ -384,7 +384,7 @@ class Control:
         """Return where all threads of these ranks are in code of the user's, the main thread first;
         of those that can be seen, within a third of a second where it is to be `brief`."""
         limit_s = stacks.BRIEF_S if brief else stacks.LIMIT_S
-        return stacks.look(_client().proc, mesh, ranks, limit_s)
+        return stacks.look(_client().proc, mesh._state, ranks, limit_s)
 
     def xray(self) -> Xray | None:
         """Return what looks into hanging ranks, if anything has started the client."""

@@ -10,6 +10,7 @@ from typing import NoReturn
 from monarch_nb.config import VERSION
 from monarch_nb.control.batch import subcommands
 from monarch_nb.control.hosts import known_workers
+from monarch_nb.control.inspection import inspect_commands
 from monarch_nb.control.jobs.kept import asking
 
 
@@ -26,8 +27,11 @@ def parser() -> Parser:
     whole.add_argument("--version", action="version", version=f"monarch-nb {VERSION}")
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     debug = commands.add_parser("debug", help="the debugger of a running controller's ranks")
-    debug.add_argument("--pid", type=int, help="of the controller, where several run")
+    debug.add_argument("--pid", "--kernel", type=int, help="of the controller, where several run")
+    debug.add_argument("--list", action="store_true", help="who is stopped, and nothing else")
+    debug.add_argument("--json", action="store_true", help="for programs: docs/terminal.md")
     debug.set_defaults(run=None)
+    inspect_commands.add_commands(commands)
     asking.add_commands(commands)
     subcommands.add_commands(commands)
     known_workers.add_commands(commands)
@@ -38,9 +42,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run it. Returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     place = words.index("--") if "--" in words else len(words)
-    chosen = parser().parse_args(words[:place])
+    whole = parser()
+    chosen = whole.parse_args(words[:place])
+    if getattr(chosen, "list", False):
+        chosen.run = inspect_commands.debug_list
     if chosen.run is not None:
         return asking.run(chosen, words[place + 1 :])
+    if chosen.json:
+        whole.error("debug --json goes with --list")
     from monarch_nb.control.debug import terminal
 
     return terminal.run(chosen.pid)

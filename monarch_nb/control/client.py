@@ -31,6 +31,8 @@ from monarch_nb.control.faults import FaultService, exit_when_told
 from monarch_nb.control.hangs.agreement import Agreements
 from monarch_nb.control.hosts.agents import AgentProcess, FoundAgent
 from monarch_nb.control.hosts.watchers import Watchers
+from monarch_nb.control.inspection.answering import InspectionServer
+from monarch_nb.control.inspection.reports import Inspected
 from monarch_nb.control.keeping.keeper import Keeper
 from monarch_nb.control.output.comms import CommService
 from monarch_nb.control.output.failures import Failures
@@ -117,8 +119,10 @@ class Client(Runtime):
         self.debugging = DebugService(self.proc, self.supervision, config.breakpoints)
         self.post_mortem = PostMortem(self.debugging)
         self._debug_server: DebugServer | None = None
+        self._inspection: InspectionServer | None = None
         if not looks:
             self._debug_server = DebugServer(self.debugging, run_dir.path, os.getuid())
+            self._inspection = InspectionServer(self._inspected(), run_dir.path, os.getuid())
         self._watchers = Watchers(self.proc, self._agent_on)
         self.supervision.on_exit.append(self._watchers.exited)
         self.agreements = Agreements(self.proc, self.supervision)
@@ -159,6 +163,12 @@ class Client(Runtime):
             *self.elastic.handlers(),
         ]
         super().start([*own, *handlers], after_interrupt)
+
+    def _inspected(self) -> Inspected:
+        return Inspected(
+            *(self.proc, self.supervision, self.status, self.failures, self.output),
+            self.debugging,
+        )
 
     def _log_dir(self) -> Path:
         if not self.config.log_dir:
@@ -615,6 +625,8 @@ class Client(Runtime):
         self._fail_waiters()
         if self._debug_server is not None:
             self._debug_server.close()
+        if self._inspection is not None:
+            self._inspection.close()
         self.output.close()
         self.comms.close()
         self.status.close()

@@ -159,6 +159,14 @@ def _command(pid: int) -> str:
         return ""
 
 
+def is_stopped(pid: int) -> bool:
+    """Tell whether a process was stopped by a signal, as by ctrl-Z."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
+
+
 def _candidates() -> list[Path]:
     places = [os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"]  # noqa: S108  last resort
     return [Path(place) for place in places if place]

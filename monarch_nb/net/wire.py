@@ -43,6 +43,7 @@ _INHERITED: Final = re.compile(r"tcp://[^@]*:fd(\d+)")
 STREAM_SUFFIX: Final = ".s"
 NO_FILE_LEFT: Final = (errno.EMFILE, errno.ENFILE)
 _DEBUG_SERVER: Final = "visitors"  # the file
+_INSPECTION_SERVER: Final = "questions"
 _JOB_SERVER: Final = "job"
 _JOINS: Final = "joins"
 _BACKLOG: Final = 1024
@@ -145,6 +146,17 @@ def bind_debug_server(run_dir: Path) -> socket.socket:
     return _listen(run_dir, run_dir / _DEBUG_SERVER)
 
 
+def bind_inspection_server(run_dir: Path) -> socket.socket:
+    """Accept `monarch-nb status` and its like: programs of the same user, which change nothing."""
+    return _listen(run_dir, run_dir / _INSPECTION_SERVER)
+
+
+def connect_inspection_server(run_dir: Path, timeout_s: float) -> socket.socket:
+    """Connect to the owner of a run dir, with a limit for every wait. Raises `OSError`,
+    `AuthError`."""
+    return _connect(run_dir, run_dir / _INSPECTION_SERVER, timeout_s)
+
+
 def bind_job_server(run_dir: Path) -> socket.socket:
     """Accept `monarch-nb`: programs of the same user that ask for hosts of a job."""
     return _listen(run_dir, run_dir / _JOB_SERVER)
@@ -173,9 +185,10 @@ def connect_debug_server(run_dir: Path) -> socket.socket:
     return _connect(run_dir, run_dir / _DEBUG_SERVER)
 
 
-def _connect(run_dir: Path, path: Path) -> socket.socket:
+def _connect(run_dir: Path, path: Path, timeout_s: float | None = None) -> socket.socket:
     check_private(run_dir)
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    stream.settimeout(timeout_s)
     try:
         stream.connect(str(path))
     except OSError:

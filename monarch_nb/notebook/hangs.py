@@ -20,8 +20,8 @@ from monarch_nb.core.hangs.collectives import line as line_of
 from monarch_nb.core.hangs.stack_tree import Line, Node, Stack
 from monarch_nb.core.hangs.stack_tree import lines as lines_of
 from monarch_nb.core.hangs.stacks import Frame
+from monarch_nb.core.text.units import are, count
 from monarch_nb.notebook import tracebacks
-from monarch_nb.notebook.display.units import are, count
 from monarch_nb.notebook.output.mime import Content, note_html, text_content
 
 if TYPE_CHECKING:

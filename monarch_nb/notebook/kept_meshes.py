@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.control.engines import Wanted
-from monarch_nb.notebook.display.units import are, count, duration, sizes_text
+from monarch_nb.core.text.units import are, count, duration, sizes_text
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.jobs.scaling import HOSTS
 

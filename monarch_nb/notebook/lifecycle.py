@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.hangs.stack_tree import Node, tree
 from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.core.text.units import are, duration
 from monarch_nb.errors import MeshError
 from monarch_nb.notebook.cells.auto_transform import AutoTransform
 from monarch_nb.notebook.client_link import ClientLink
-from monarch_nb.notebook.display.units import are, duration, mesh_text
+from monarch_nb.notebook.display.units import mesh_text
 from monarch_nb.notebook.errors import CellInterrupted, MagicError
 from monarch_nb.notebook.jobs.running import Cancelled, RunningJobs
 from monarch_nb.notebook.jobs.steps import Steps

@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from monarch_nb.core.shape.selection import SelectionError, read_ranks
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.layouts.layout import FOLD, KINDS, Layout
 
@@ -32,8 +33,6 @@ COMMANDS: Final = (
 """What may follow `%mesh`; see `commands`."""
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-MAX_RANK: Final = 100_000  # a slip of the finger must not fill the memory
 
 _AXIS = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
@@ -119,16 +118,10 @@ def axis(text: str) -> tuple[str, int]:
 
 def ranks(text: str) -> tuple[int, ...]:
     """Return `3`, `0,2` or `0-3`."""
-    found: list[int] = []
-    for piece in text.split(","):
-        match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", piece)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if first > last or last > MAX_RANK:
-            raise argparse.ArgumentTypeError(
-                f"cannot read {text!r}; ranks are given as 3 or 0,2 or 0-3"
-            )
-        found += range(first, last + 1)
-    return tuple(dict.fromkeys(found))
+    try:
+        return read_ranks(text)
+    except SelectionError as wrong:
+        raise argparse.ArgumentTypeError(str(wrong)) from None
 
 
 def regex(text: str) -> re.Pattern[str]:

@@ -144,7 +144,7 @@ def named_place(shell: InteractiveShell, place: str) -> str:
     """Return `Cell In[5]:3 step()` for `123.py:3 step()` of a cell; any other as it is."""
     file, colon, rest = place.partition(":")
     paths = vars(shell.compile).get("_filename_map", {})
-    path = next((each for each in paths if each.rpartition("/")[2] == file), file)
+    path = next((each for each in list(paths) if each.rpartition("/")[2] == file), file)
     return f"{name_of_cell(shell, path) or file}{colon}{rest}"
 
 

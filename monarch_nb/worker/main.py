@@ -79,6 +79,7 @@ from monarch_nb.worker.output.metrics import MetricsPump
 from monarch_nb.worker.output.stdio import install
 from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.status.board_writer import BoardWriter
+from monarch_nb.worker.status.described import Describer
 from monarch_nb.worker.status.details import Details, Pauses, write_stacks_on_signal
 
 COMPAT: Final = "MONARCH_NB_COMPAT"
@@ -276,6 +277,8 @@ class Rank:
             self.proc,
             {status.GetCollectives: lambda _: flight_recorder.report(self.groups.timeouts)},
         )
+        describer = Describer(lambda: self.cells.shell.namespace, frozenset(self._names()))
+        described = QuestionService(self.proc, {status.ListVariables: describer.all})
         standings = QuestionService(self.proc, {groups.GetStandings: self.agreement.standings})
         return [
             serve(agents.Leave, self._on_exit),
@@ -300,6 +303,7 @@ class Rank:
             serve(cells.WidgetMessage, self.comms.on_message),
             serve(status.GetDetails, details.on_details),
             serve(status.GetStacks, details.on_stacks),
+            serve(status.ListVariables, described.on_request),
             serve(status.GetCollectives, collectives.on_request),
             serve(status.GetHeldSpans, self.pauses.on_paused),
             serve(status.LeaveGroups, self.regrouping.on_leave),

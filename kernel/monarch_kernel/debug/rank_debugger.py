@@ -32,7 +32,6 @@ from monarch_kernel.debug.rank_session import (
 from monarch_nb.debugger.cell_files import CellFiles
 from monarch_nb.notebook.debug import target as debugging
 from monarch_nb.notebook.debug.target import CONTROLLER, Choice
-from monarch_nb.notebook.display.units import count
 from monarch_nb.notebook.session import session_of
 
 _Debugger: Any = Debugger  # its types are incomplete
@@ -330,7 +329,7 @@ class RankDebugger(_Debugger):  # type: ignore[misc]  # untyped base
         for message in self._wanted_stops():
             await self._process(self._made(message["command"], message["arguments"]))
         total = sum(len(each["arguments"]["breakpoints"]) for each in self._breakpoints.values())
-        return f"; it is on, with {count(total, 'breakpoint')}"
+        return f"; it is on, with {total} breakpoint{'' if total == 1 else 's'}"
 
     def _wanted_stops(self) -> list[Message]:
         # What the front end has asked for: its breakpoints, and what exceptions stop

@@ -367,7 +367,7 @@ class Conversation:
             set(range(len(state.processes))) - {stop.rank for stop in stops} - set(state.lost)
         )
         if others:
-            found = stacks.look(self._service.proc, state.view(), others, stacks.LIMIT_S)
+            found = stacks.look(self._service.proc, state, others, stacks.LIMIT_S)
             calls = {rank: _calls(of_rank) for rank, of_rank in found.items()}
             self._write_folded({rank: self._named(text) for rank, text in calls.items()})
 

@@ -13,12 +13,12 @@ import contextlib
 import json
 import queue
 import socket
-import struct
 from pathlib import Path
 from typing import Final
 
 from monarch_nb.control.debug.prompt import Conversation
 from monarch_nb.control.debug.sessions import DebugService
+from monarch_nb.control.local_server import LocalServer
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.net import wire
 from monarch_nb.net.threads import helper_thread
@@ -26,46 +26,24 @@ from monarch_nb.net.threads import helper_thread
 MAX_LINE: Final = 1_000_000
 LOOK_S: Final = 0.05
 WAITING: Final = "no rank is stopped; this waits for one (Ctrl-D leaves)\n"
-_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 
 
 class DebugServer:
     def __init__(self, service: DebugService, run_dir: Path, user: int) -> None:
         self._service = service
-        self._user = user
-        self._is_closed = False
         self._visits: set[_Visit] = set()
-        self._listener = wire.bind_debug_server(run_dir)
-        self._thread = helper_thread(self._accept, "monarch-debug-server")
-        self._thread.start()
+        listener = wire.bind_debug_server(run_dir)
+        self._server = LocalServer(listener, user, "monarch-debug-server", self._welcome)
 
     def close(self) -> None:
-        self._is_closed = True
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # ends `accept`
-        self._thread.join(1.0)
-        self._listener.close()
+        self._server.close()
         for visit in list(self._visits):
             visit.close()
 
-    def _accept(self) -> None:
-        while not self._is_closed:
-            try:
-                stream, _ = self._listener.accept()
-            except OSError:
-                return
-            if user_of(stream) != self._user:
-                stream.close()
-                continue
-            visit = _Visit(self._service, stream, self._visits)
-            self._visits.add(visit)
-            visit.begin()
-
-
-def user_of(stream: socket.socket) -> int:
-    """Return the number of the user at the other end, as the kernel knows it."""
-    raw = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(raw)[1])
+    def _welcome(self, stream: socket.socket) -> None:
+        visit = _Visit(self._service, stream, self._visits)
+        self._visits.add(visit)
+        visit.begin()
 
 
 class _Visit:

@@ -71,7 +71,7 @@ class Xray:
 
     def places(self, mesh: ProcMesh, ranks: Iterable[int]) -> dict[int, Place]:
         """Return what the boards say of these ranks, now."""
-        agents = by_agent(mesh, ranks)
+        agents = by_agent(mesh._state, ranks)
         requests = {agent: GetBoardRows(list(each)) for agent, each in agents.items()}
         told = ask_all.ask(self._proc, requests, ANSWER_S)
         return {
@@ -130,14 +130,14 @@ class Xray:
     def native_stacks(
         self, mesh: ProcMesh, ranks: Collection[int]
     ) -> tuple[dict[int, list[Stack]], dict[int, str]]:
-        return stacks.look_with_native(self._proc, mesh, ranks)
+        return stacks.look_with_native(self._proc, mesh._state, ranks)
 
     def _seen(self, mesh: ProcMesh, places: Mapping[int, Place]) -> dict[int, Seen]:
         processes = mesh._state.processes
         requests = {processes[rank]: status.GetCollectives() for rank in places}
         recorded = ask_all.ask(self._proc, requests, ANSWER_S)
         others = [rank for rank, place in places.items() if place.state not in _TOLD]
-        found = stacks.look(self._proc, mesh, others, ANSWER_S) if others else {}
+        found = stacks.look(self._proc, mesh._state, others, ANSWER_S) if others else {}
         return {
             rank: _seen(place, recorded.get(processes[rank]), found.get(rank))
             for rank, place in sorted(places.items())

@@ -23,7 +23,7 @@ from monarch_nb.process.futures import ask_all
 from monarch_nb.process.futures.ask_all import Question
 
 if TYPE_CHECKING:
-    from monarch_nb.meshes.proc_mesh import ProcMesh
+    from monarch_nb.meshes.states import ProcsState
     from monarch_nb.process.process import Proc
 
 BRIEF_S: Final = 0.3
@@ -37,25 +37,25 @@ LOOK_S: Final = 0.015
 
 
 def look(
-    proc: Proc, mesh: ProcMesh, ranks: Collection[int], limit_s: float = LIMIT_S
+    proc: Proc, state: ProcsState, ranks: Collection[int], limit_s: float = LIMIT_S
 ) -> dict[int, list[Stack]]:
     """Read the stacks of the user's code of these ranks, the main thread's first; none: it is idle.
 
     Takes no longer than `limit_s`. Ranks that are stopped or lost are missing.
     """
-    found = _told(proc, mesh, ranks, limit_s - WRITE_S)
+    found = _told(proc, state, ranks, limit_s - WRITE_S)
     if silent := [rank for rank in ranks if rank not in found]:
-        texts = _dumps(proc, by_agent(mesh, silent), WRITE_S)
+        texts = _dumps(proc, by_agent(state, silent), WRITE_S)
         found |= {rank: _written(text) for rank, text in texts.items()}
     return dict(sorted(found.items()))
 
 
 def look_with_native(
-    proc: Proc, mesh: ProcMesh, ranks: Iterable[int]
+    proc: Proc, state: ProcsState, ranks: Iterable[int]
 ) -> tuple[dict[int, list[Stack]], dict[int, str]]:
     """Read stacks as `look`, with calls of C code, from py-spy; and why it tells nothing of other
     ranks."""
-    agents = by_agent(mesh, ranks)
+    agents = by_agent(state, ranks)
     requests = {agent: GetNativeStacks(list(processes)) for agent, processes in agents.items()}
     found: dict[int, list[Stack]] = {}
     whys = {rank: "no answer" for processes in agents.values() for rank in processes.values()}
@@ -74,9 +74,9 @@ def look_with_native(
 
 
 def _told(
-    proc: Proc, mesh: ProcMesh, ranks: Iterable[int], limit_s: float
+    proc: Proc, state: ProcsState, ranks: Iterable[int], limit_s: float
 ) -> dict[int, list[Stack]]:
-    rank_of = {mesh._state.processes[rank]: rank for rank in ranks}
+    rank_of = {state.processes[rank]: rank for rank in ranks}
     told = ask_all.ask(proc, dict.fromkeys(rank_of, GetStacks()), limit_s)
     return {
         rank_of[process]: [Stack(name, tuple(calls)) for name, calls in answer.threads]
@@ -120,28 +120,27 @@ def _files(proc: Proc, agents: Mapping[int, Mapping[int, int]], deadline: float)
     }
 
 
-def kill(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> None:
+def kill(proc: Proc, state: ProcsState, ranks: Iterable[int]) -> None:
     """End the processes of these ranks of the whole mesh. Returns at once."""
-    _signal(proc, mesh, ranks, signal.SIGKILL)
+    _signal(proc, state, ranks, signal.SIGKILL)
 
 
-def interrupt(proc: Proc, mesh: ProcMesh, ranks: Iterable[int]) -> None:
+def interrupt(proc: Proc, state: ProcsState, ranks: Iterable[int]) -> None:
     """Interrupt ranks that do not read their messages. Returns at once.
 
     While C code holds the interpreter (a regular expression, a loop in an extension) no message is
     read, but much of such code looks for signals.
     """
-    _signal(proc, mesh, ranks, signal.SIGINT)
+    _signal(proc, state, ranks, signal.SIGINT)
 
 
-def _signal(proc: Proc, mesh: ProcMesh, ranks: Iterable[int], number: signal.Signals) -> None:
-    for agent, processes in by_agent(mesh, ranks).items():
+def _signal(proc: Proc, state: ProcsState, ranks: Iterable[int], number: signal.Signals) -> None:
+    for agent, processes in by_agent(state, ranks).items():
         proc.control(agent, Kill(list(processes), int(number)))
 
 
-def by_agent(mesh: ProcMesh, ranks: Iterable[int]) -> dict[int, dict[int, int]]:
+def by_agent(state: ProcsState, ranks: Iterable[int]) -> dict[int, dict[int, int]]:
     """Sort ranks: agent to its processes to their ranks."""
-    state = mesh._state
     found: dict[int, dict[int, int]] = {}
     for rank in ranks:
         found.setdefault(state.agents[rank], {})[state.processes[rank]] = rank

@@ -87,6 +87,10 @@ class StatusService:
         """Let `name("123.py:5 step()")` say what people call that place; cells have such files."""
         self._sources.name_places(name)
 
+    def place_name(self, place: str) -> str:
+        """Return what people call a place: `Cell In[4]:5 step()` for `123.py:5 step()`."""
+        return self._sources.name_place(place)
+
     # the inbox thread
 
     def on_spawned(self, spawned: Spawned, _: Message) -> None:

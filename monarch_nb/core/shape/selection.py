@@ -22,6 +22,8 @@ EXAMPLES = "%%mesh gpus=0:2, %%mesh 0,2, %%mesh 0-3 or %%mesh all"
 _INDEX = re.compile(r"[0-9]+")
 _RANGE = re.compile(r"([0-9]*):([0-9]*)(?::([0-9]*))?")
 _RANKS = re.compile(r"([0-9]+)-([0-9]+)")
+_ONE_OR_SOME = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+MAX_RANK = 100_000  # a slip of the finger must not fill the memory
 
 
 M = TypeVar("M", bound=MeshTrait)
@@ -52,6 +54,23 @@ def parts(mesh: M, words: Sequence[str]) -> list[M]:
     if axes or (len(words) > 1 and not is_list):
         raise SelectionError(f"{text!r} mixes several ways to select ranks. Type one: {EXAMPLES}")
     return _by_ranks(mesh, text[1:-1].replace(" ", "") if is_list else text)
+
+
+def read_ranks(text: str) -> tuple[int, ...]:
+    """Return the ranks of `3`, `0,2` or `0-3`, each once. Raises `SelectionError`.
+
+    Example:
+        >>> read_ranks("0,2-3")
+        (0, 2, 3)
+    """
+    found: list[int] = []
+    for piece in text.split(","):
+        match = _ONE_OR_SOME.fullmatch(piece)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last or last > MAX_RANK:
+            raise SelectionError(f"cannot read {text!r}; ranks are given as 3 or 0,2 or 0-3")
+        found += range(first, last + 1)
+    return tuple(dict.fromkeys(found))
 
 
 def check_ranks(mesh: Named, ranks: Iterable[int]) -> None:

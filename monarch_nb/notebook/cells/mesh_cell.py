@@ -25,13 +25,13 @@ from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.shape import selection
 from monarch_nb.core.shape.extent import Extent
 from monarch_nb.core.shape.values import ValueMesh
+from monarch_nb.core.text.units import duration
 from monarch_nb.errors import SupervisionError
 from monarch_nb.notebook import hangs, options, tracebacks
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.cells.registry import Cell
 from monarch_nb.notebook.cells.unfinished import UnfinishedRun
 from monarch_nb.notebook.cells.waiting import pause
-from monarch_nb.notebook.display.units import duration
 from monarch_nb.notebook.errors import CellError, CellInterrupted, MagicError
 from monarch_nb.notebook.layouts.layout import FOLD, Layout
 from monarch_nb.notebook.options import RunOptions

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.errors.records import clip
+from monarch_nb.core.text.units import are, duration
 from monarch_nb.errors import MeshError
 from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.cells.mesh_cell import MeshCell, Request
-from monarch_nb.notebook.display.units import are, duration, mesh_text
+from monarch_nb.notebook.display.units import mesh_text
 from monarch_nb.notebook.errors import CellError
 from monarch_nb.notebook.jobs.scaling import HOSTS
 from monarch_nb.notebook.meshes import Asked

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import rank_list, rank_words
+from monarch_nb.core.text.units import are
 from monarch_nb.notebook import hangs
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.cells.registry import CellRegistry
 from monarch_nb.notebook.client_link import ClientLink
-from monarch_nb.notebook.display.units import are
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.output.router import OutputRouter
 

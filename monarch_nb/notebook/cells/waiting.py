@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.core.text.units import duration
 from monarch_nb.notebook import hangs
-from monarch_nb.notebook.display.units import duration
 from monarch_nb.notebook.hangs import Alarm
 from monarch_nb.notebook.output.cell_output import CellOutput
 from monarch_nb.notebook.output.mime import Content, note_html, text_content

@@ -20,8 +20,8 @@ from monarch_nb.core.errors.folding import (
     rank_words,
 )
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.text.units import are
 from monarch_nb.notebook import tracebacks
-from monarch_nb.notebook.display.units import are
 
 _STAYS: Final = (
     "device-side assert",

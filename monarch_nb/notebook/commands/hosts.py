@@ -14,10 +14,10 @@ from IPython.display import display
 from monarch_nb.control.jobs.status import clock, told
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.core.text.units import duration
 from monarch_nb.notebook import options
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.display.display import table_html, table_text
-from monarch_nb.notebook.display.units import duration
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.jobs import where
 from monarch_nb.notebook.jobs.where import WhereParser

@@ -6,10 +6,10 @@ import argparse
 import shlex
 from typing import Final
 
+from monarch_nb.core.text.units import duration
 from monarch_nb.notebook import kept_meshes, options
 from monarch_nb.notebook.cells import resuming
 from monarch_nb.notebook.commands.command import Command, say
-from monarch_nb.notebook.display.units import duration
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session

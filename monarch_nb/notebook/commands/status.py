@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 from IPython.display import display, publish_display_data
 
 from monarch_nb.core.shape import selection
+from monarch_nb.core.text.units import duration
 from monarch_nb.errors import LaunchError
 from monarch_nb.notebook import kept_meshes
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.display.display import StatusView
-from monarch_nb.notebook.display.units import duration, mesh_text
+from monarch_nb.notebook.display.units import mesh_text
 from monarch_nb.notebook.meshes import NO_MESH
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session

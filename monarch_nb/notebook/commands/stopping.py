@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from monarch_nb.core.errors.folding import fold_outputs, rank_list, rank_words
 from monarch_nb.core.hangs.collectives import NotRegroupedError
 from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.core.text.units import are
 from monarch_nb.notebook import hangs, options
 from monarch_nb.notebook.commands.command import Command, say
-from monarch_nb.notebook.display.units import are
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session

@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.selection import check_ranks
-from monarch_nb.notebook.display.units import are
+from monarch_nb.core.text.units import are
 from monarch_nb.notebook.errors import MagicError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from monarch_nb.control.api import HOST_MESH, RANK_MESHES
 from monarch_nb.core.errors.folding import rank_runs
-from monarch_nb.notebook.display.units import count, duration, sizes_text
+from monarch_nb.core.text.units import count, duration, sizes_text
 from monarch_nb.notebook.display.values import values_html, values_text
 from monarch_nb.notebook.view.browser.showing import Showing
 from monarch_nb.notebook.view.picture.marks import mark_of

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.core.errors.folding import rank_runs
+from monarch_nb.core.text.units import count, sizes_text
 from monarch_nb.notebook.display.grids import Grid, grid_html, grid_of, grid_text
-from monarch_nb.notebook.display.units import count, sizes_text
 
 if TYPE_CHECKING:
     from monarch_nb.core.shape.values import ValueMesh

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.core.text.units import are, count, duration
 from monarch_nb.errors import MeshError
-from monarch_nb.notebook.display.units import are, count, duration, mesh_text
+from monarch_nb.notebook.display.units import mesh_text
 from monarch_nb.notebook.errors import CellInterrupted, MagicError
 from monarch_nb.notebook.jobs.running import Cancelled, RunningJobs
 from monarch_nb.notebook.jobs.steps import Steps

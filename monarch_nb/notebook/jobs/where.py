@@ -17,6 +17,7 @@ from monarch_nb.control import engines
 from monarch_nb.control.engines import ENGINES, NAMED, UNTYPED, Engine, Wanted
 from monarch_nb.control.jobs import profiles
 from monarch_nb.control.jobs.kept import naming
+from monarch_nb.core.shape import selection
 from monarch_nb.notebook import options
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.meshes import Asked
@@ -143,7 +144,7 @@ def wanted(
     per_host = {label: size for label, size in axes.items() if label != "hosts"}
     hosts = _hosts(engine, word, names, chosen.hosts, axes.get("hosts"))
     _check(engine, word, chosen, given)
-    _check_count(parser, per_host, hosts, MAX_RANKS if engine.is_here else options.MAX_RANK)
+    _check_count(parser, per_host, hosts, MAX_RANKS if engine.is_here else selection.MAX_RANK)
     gpus = 0 if chosen.device == "cpu" else math.prod(per_host.values())
     return Wanted(word, names, hosts, gpus, tuple(given.items()), chosen.words), per_host
 

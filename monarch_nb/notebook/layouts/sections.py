@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from monarch_nb.core.errors.folding import rank_label
 from monarch_nb.core.text.lines import LineAssembler
-from monarch_nb.notebook.display.units import count
+from monarch_nb.core.text.units import count
 from monarch_nb.notebook.layouts.layout import Item, Section, Shown, drawn
 from monarch_nb.notebook.output.mime import Content, as_html, is_picture_or_page, plain_text
 

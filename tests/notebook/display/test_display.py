@@ -5,8 +5,8 @@ from typing import Any
 
 from monarch_nb.control.status.snapshots import RankStatus
 from monarch_nb.core.shape.values import ValueMesh
+from monarch_nb.core.text.units import duration
 from monarch_nb.notebook.display.display import StatusView, mesh_html
-from monarch_nb.notebook.display.units import duration
 
 NOW = 100.0
 

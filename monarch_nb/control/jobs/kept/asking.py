@@ -68,6 +68,9 @@ def run(chosen: argparse.Namespace, behind: Sequence[str]) -> int:
         return 2
     except KeyboardInterrupt:
         return _BY_SIGNAL
+    except BrokenPipeError:  # nobody reads any more: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor what is not flushed
+        return 0
     return code
 
 

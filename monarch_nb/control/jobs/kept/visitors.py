@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from monarch_nb.control.client import client
-from monarch_nb.control.debug.server import user_of
 from monarch_nb.control.jobs.job import JobState, JobTrait
 from monarch_nb.control.jobs.kept.lending import Lender
+from monarch_nb.control.local_server import LocalServer
 from monarch_nb.control.output.routing import OutputEvent
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.errors import MeshError, RemoteProtocolError
@@ -51,32 +51,20 @@ class Visitors:
             "lend": self._lend,
         }  # fmt: skip
         client().on_output(self._on_output)
-        self._listener = wire.bind_job_server(Path(client().proc.links.run_dir))
-        self._thread = helper_thread(self._accept, "monarch-job-server")
-        self._thread.start()
+        listener = wire.bind_job_server(Path(client().proc.links.run_dir))
+        self._server = LocalServer(listener, os.getuid(), "monarch-job-server", self._welcome)
 
     def close(self) -> None:
         """Let nobody in any more, and tell who has asked for it that the job has ended."""
         self._has_ended.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # ends `accept`
-        self._thread.join(_SAY_S)
-        self._listener.close()
+        self._server.close()
         for visit in self._visits:
             visit.join(_SAY_S)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                stream, _ = self._listener.accept()
-            except OSError:
-                return
-            if user_of(stream) != os.getuid():
-                stream.close()
-                continue
-            visit = helper_thread(functools.partial(self._serve, stream), "monarch-job-visit")
-            self._visits = [each for each in self._visits if each.is_alive()] + [visit]
-            visit.start()
+    def _welcome(self, stream: socket.socket) -> None:
+        visit = helper_thread(functools.partial(self._serve, stream), "monarch-job-visit")
+        self._visits = [each for each in self._visits if each.is_alive()] + [visit]
+        visit.start()
 
     def _serve(self, stream: socket.socket) -> None:
         writing = threading.Lock()

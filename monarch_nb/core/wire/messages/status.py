@@ -64,6 +64,33 @@ class GetStacks(Request[RankStacks], verb="stacks"):
     """Where all threads of a rank are."""
 
 
+class Variable(NamedTuple):
+    """One of a rank's cells. None where it does not apply: `shape`, `dtype`, `device`, `nbytes` of
+    tensors and arrays, `length` of containers, `parameters` (how many) of models, `value` of
+    numbers and the like."""
+
+    name: str
+    type: str
+    shape: list[int] | None = None
+    dtype: str | None = None
+    device: str | None = None
+    nbytes: int | None = None
+    length: int | None = None
+    parameters: int | None = None
+    value: str | None = None
+
+
+class RankVariables(NamedTuple):
+    """By name; `left_out`: how many more there are."""
+
+    variables: list[Variable]
+    left_out: int
+
+
+class ListVariables(Request[RankVariables], verb="variables"):
+    """What the variables of a rank's cells are. Runs no code of the user's."""
+
+
 class Recorded(NamedTuple):
     """The last collectives of a rank, global ranks by group, and `why` nothing is known of them."""
 
@@ -131,4 +158,5 @@ class MeetAgain(Request[Met], verb="meet_again"):
 
 
 row(Entry)
+row(Variable)
 row(Frame)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.core.text.units import count, duration, sizes_text
 from monarch_nb.notebook.display.grids import Grid, grid_of, grid_text
-from monarch_nb.notebook.display.units import count, duration, sizes_text
 from monarch_nb.notebook.view.picture import history
 from monarch_nb.notebook.view.picture.history import NOTHING, History
 from monarch_nb.notebook.view.picture.marks import BAD, Mark, in_order, is_alarming, mark_of
