@@ -30,6 +30,7 @@ exclude_patterns = [  # not even looked into: a virtual environment has tens of 
 ]  # fmt: skip
 
 default_role = "code"  # in docstrings `name` is code, as in Markdown
+autodoc_preserve_defaults = True  # not what they are on the machine that builds
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures have them
 
