@@ -21,6 +21,7 @@ from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.errors import LaunchError
 
 if TYPE_CHECKING:
+    from monarch_nb.control.cell_history import PastCell
     from monarch_nb.control.cells import CellRun
     from monarch_nb.control.client import Client
     from monarch_nb.control.debug.sessions import Key
@@ -51,8 +52,8 @@ __all__ = [  # types too, for annotations of the notebook
     "HOST_MESH", "RANK_MESHES", "ActorMesh", "CellOutcome", "CellRun", "Client", "CommEvent",
     "Control", "Found", "JobStatus", "JobTrait", "KeptMesh", "KeptRecord", "Left", "LeftCell",
     "LeftFailure", "LeftPart", "ListedHost", "Logbook", "Mended", "MeshFailure", "MeshStatus",
-    "OutputEvent",
-    "ProcMesh", "RankStatus", "Regrouped", "Script", "Seen", "Stack", "Wait", "Wanted", "Xray",
+    "OutputEvent", "PastCell", "ProcMesh", "RankStatus", "Regrouped", "Script", "Seen",
+    "Stack", "Wait", "Wanted", "Xray",
 ]  # fmt: skip
 
 A = TypeVar("A")
@@ -483,6 +484,12 @@ class Control:
             what=what,
             fail_fast=fail_fast,
         )
+
+    def past_cells(self, mesh: ProcMesh) -> Sequence[PastCell]:
+        """Return the cells that ranks of a mesh have run, in order, and who lacks each: ranks that
+        were started again since."""
+        state = mesh._state
+        return _client().history.past(state.number, state.processes)
 
     def script(
         self, parts: Sequence[ProcMesh], name: str, args: Sequence[str], module: bool

@@ -255,8 +255,12 @@ class CellRun(Waiter):
     def _remember(self) -> None:
         # what a new process may have to run
         if self._cell.script is None:
-            well = [rank for rank, each in self.outcomes.items() if each.status == "ok"]
-            self._client.elastic.history.add(self.state.number, self._cell, well)
+            well = {
+                rank: process
+                for process, rank in self._rank_of.items()
+                if self.outcomes[rank].status == "ok"
+            }
+            self._client.history.add(self.state.number, self._cell, well)
 
     def __repr__(self) -> str:
         running = f"ranks {list(self.pending)} running"

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from monarch_nb.actors.endpoints import returns_future
 from monarch_nb.config import Config
 from monarch_nb.control import started
+from monarch_nb.control.cell_history import CellHistory
 from monarch_nb.control.debug.dap import DapService
 from monarch_nb.control.debug.server import DebugServer
 from monarch_nb.control.debug.sessions import DebugService, PauseService, PostMortem
@@ -127,7 +128,11 @@ class Client(Runtime):
         self.supervision.on_exit.append(self._watchers.exited)
         self.agreements = Agreements(self.proc, self.supervision)
         self.at_close.append(self.agreements.close)
-        self.elastic = ElasticLoops(self.proc, self.supervision, self.parts[Healing], self._hears)
+        self.history = CellHistory()
+        self.supervision.on_disowned.append(lambda mesh: self.history.forget(mesh.number))
+        self.elastic = ElasticLoops(
+            self.proc, self.supervision, self.parts[Healing], self.history, self._hears
+        )
         self.proc.on_call_failed.append(self.agreements.call_failed)
         self.proc.on_calls_cancelled.append(self.agreements.calls_cancelled)
         self.hosting.booted()

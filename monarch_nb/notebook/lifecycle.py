@@ -18,6 +18,7 @@ from monarch_nb.core.hangs.stack_tree import Node, tree
 from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.core.text.units import are, duration
 from monarch_nb.errors import MeshError
+from monarch_nb.notebook.cells import past_cells
 from monarch_nb.notebook.cells.auto_transform import AutoTransform
 from monarch_nb.notebook.client_link import ClientLink
 from monarch_nb.notebook.display.units import mesh_text
@@ -201,7 +202,7 @@ class Lifecycle:
             return f"{mesh.name} goes on with {mesh_text(smaller)}"
         lost = sorted(self.control.lost(mesh))
         said = f"{mesh.name} is whole again: {mesh_text(mesh.heal())}"
-        again = [_started_again(lost)] if lost else []
+        again = [self._started_again(mesh, lost)] if lost else []
         return "; ".join([said, *again, *self.control.moves(mesh)])
 
     def restart(self, mesh: ProcMesh, ranks: Sequence[int]) -> str:
@@ -212,7 +213,14 @@ class Lifecycle:
         mesh.heal()  # the lost come back too; and where none can, none shall be ended
         self._end(mesh, sorted(set(ranks).difference(lost)))
         mesh.heal()
-        return f"{mesh.name}: {_started_again(sorted({*ranks, *lost}))}"
+        return f"{mesh.name}: {self._started_again(mesh, sorted({*ranks, *lost}))}"
+
+    def _started_again(self, mesh: ProcMesh, ranks: Sequence[int]) -> str:
+        empty = "an empty namespace" if len(ranks) == 1 else "empty namespaces"
+        said = f"{rank_words(ranks)} started again, with {empty}"
+        name = None if mesh.name == self.meshes.current else mesh.name
+        typed = past_cells.offer(self.control.past_cells(mesh), ranks, name)
+        return said if typed is None else f"{said}. {typed} runs there what cells have defined"
 
     def interrupt(self, mesh: ProcMesh, ranks: Iterable[int] | None = None) -> str:
         """Interrupt the cells and calls that these ranks, or all, owe."""
@@ -275,8 +283,3 @@ def _in_the_way(mesh: ProcMesh, asked: Asked, *, is_named: bool) -> str:
         f"Type: %mesh up {axes}{device}{on}{name} --replace, "
         f"which ends it and what its ranks hold; or {beside}, which starts one beside it"
     )
-
-
-def _started_again(ranks: Sequence[int]) -> str:
-    empty = "an empty namespace" if len(ranks) == 1 else "empty namespaces"
-    return f"{rank_words(ranks)} started again, with {empty}"

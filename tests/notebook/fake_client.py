@@ -438,6 +438,10 @@ class FakeControl:
     ) -> Any:
         return self.helps(rank, request, late)
 
+    def past_cells(self, mesh: FakeMesh) -> list[Any]:
+        """None is remembered."""
+        return []
+
     def run_cell(
         self, mesh: FakeMesh, code: str, *, filename: str, first_line: int, tag: int, keep: bool,
         what: str, fail_fast: bool = True,

@@ -45,7 +45,8 @@ def test_errors_ends_and_limits_are_explained(shown):
     assert "rank 2: the process exited with code 3" in gone
     assert shown("'still here'") == "[0-1,3] 'still here'\n"
     assert shown("%mesh heal") == (
-        "mesh0 is whole again: 4 ranks (gpus=4); rank 2 started again, with an empty namespace\n"
+        "mesh0 is whole again: 4 ranks (gpus=4); rank 2 started again, with an empty namespace. "
+        "%mesh replay 5-6 --ranks 2 runs there what cells have defined\n"
     )
     late = "TimeoutError: ranks 2-3 had not ended after 1 s and were interrupted\n"
     assert shown("--timeout 1").endswith(late)

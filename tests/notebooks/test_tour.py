@@ -113,7 +113,8 @@ def test_a_killed_rank_is_named_and_the_others_go_on(shown):
 
 def test_healing_makes_the_mesh_whole(shown):
     assert shown("%mesh heal") == (
-        "mesh0 is whole again: 4 ranks (gpus=4); rank 3 started again, with an empty namespace\n"
+        "mesh0 is whole again: 4 ranks (gpus=4); rank 3 started again, with an empty namespace. "
+        "%mesh replay 3 --ranks 3 runs there what cells have defined\n"
     )
     text = shown("the ranks add up to")
     assert "[3] the ranks add up to 6; this one has forgotten the training" in text

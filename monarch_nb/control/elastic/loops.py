@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from monarch_nb.control.elastic.history import CellHistory
+from monarch_nb.control.cell_history import CellHistory
 from monarch_nb.core.elastic.record import LoopRecord, Phase, Told
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.wire.frames import HOST_SHIFT
@@ -99,20 +99,20 @@ class ElasticLoops:
         proc: Proc,
         supervision: Supervision,
         healing: Healing,
+        history: CellHistory,
         hears: Callable[[int], bool],
     ) -> None:
-        self.history = CellHistory()
         self.on_mended: list[Callable[[Mended], None]] = []
         self._proc = proc
         self._supervision = supervision
         self._healing = healing
+        self._history = history
         self._hears = hears
         self._cells: list[RunningCell] = []
         self._loops: dict[Key, _Loop] = {}
         self._lock = threading.RLock()
         self._healers: dict[int, threading.Thread] = {}
         supervision.on_exit.append(self._exited)
-        supervision.on_disowned.append(lambda mesh: self.history.forget(mesh.number))
 
     def handlers(self) -> list[Serve]:
         return [
@@ -331,7 +331,7 @@ class ElasticLoops:
                 process = loop.state.processes[rank]
                 loop.record.replace(rank, process, _host_of(loop.state, rank))
                 cell.replace(rank, process)
-            past = self.history.wanted(loop.state.number, rank, cell.cell)
+            past = self._history.wanted(loop.state.number, rank, cell.cell)
             again = [each._replace(again=PAST, keep=False) for each in past]
             cell.send_again(rank, [*again, cell.cell._replace(again=LOOP)])
 

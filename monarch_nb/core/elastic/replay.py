@@ -32,11 +32,13 @@ _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 class Names(NamedTuple):
     """What a cell defines at its top level, and what it uses before that; what its functions use
-    in any case, as a later cell may define that anew. `needs_as_last`: if there is no later one."""
+    in any case, as a later cell may define that anew. `needs_as_last`: if there is no later one;
+    `needs_now`: without what functions use that it only makes."""
 
     defines: frozenset[str]
     needs: frozenset[str]
     needs_as_last: frozenset[str]
+    needs_now: frozenset[str]
 
 
 def wanted(cells: Sequence[str], last: str) -> list[int]:
@@ -56,12 +58,33 @@ def wanted(cells: Sequence[str], last: str) -> list[int]:
     return sorted(found)
 
 
+def only_defines(code: str) -> bool:
+    """Tell whether a cell is there for what it defines: no loop of it, which trains perhaps, would
+    run, and no process group be made, which takes all ranks.
+
+    Example:
+        >>> only_defines("import torch"), only_defines("for x in data: total += x")
+        (True, False)
+    """
+    names = names_of(code)
+    return bool(names.defines) and not _works(ast.parse(code))
+
+
+def _works(node: ast.AST) -> bool:
+    # of what runs with the cell, not of functions that it makes
+    if isinstance(node, ast.For | ast.AsyncFor | ast.While) or _makes_group(node):
+        return True
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return False
+    return any(map(_works, ast.iter_child_nodes(node)))
+
+
 def names_of(code: str) -> Names:
     """Return the names of a cell; of one that is no Python, none."""
     try:
         tree = ast.parse(code)
     except SyntaxError:
-        return Names(frozenset(), frozenset(), frozenset())
+        return Names(*[frozenset()] * 4)
     scope = _Scope()
     scope.visit_all(tree.body)
     known = vars(builtins).keys()
@@ -70,6 +93,7 @@ def names_of(code: str) -> Names:
         frozenset(defines),
         frozenset((scope.needs | scope.late) - known),
         frozenset((scope.needs | scope.late_unbound) - known),
+        frozenset(scope.needs - known),
     )
 
 

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -62,13 +62,24 @@ class Script:
 
 
 @dataclass(frozen=True)
+class Again:
+    """A cell that other ranks have run, or earlier processes of the same: its text and where its
+    first line stands; `what` is what views call it."""
+
+    code: str
+    filename: str
+    first_line: int
+    what: str
+
+
+@dataclass(frozen=True)
 class Request:
     """A cell to run: the body or a script, and the parts of a mesh to run it on, each a slice; or
-    one that another kernel has begun there."""
+    one that has run before; or one that another kernel has begun there."""
 
     mesh: ProcMesh
     parts: Sequence[ProcMesh]
-    work: str | Script | LeftCell
+    work: str | Script | Again | LeftCell
     timeout_s: float | None = None
     layout: Layout = FOLD
     keep: bool = False  # the value of the last expression, for `MeshCell.result`
@@ -77,7 +88,7 @@ class Request:
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks of all parts, in order."""
-        if not isinstance(self.work, str | Script):
+        if not isinstance(self.work, str | Script | Again):
             return self.work.ranks
         return tuple(sorted(rank for part in self.parts for rank in part.ranks))
 
@@ -102,6 +113,8 @@ def submit(
 
 def _sender(request: Request, session: Session, cell: Cell) -> Callable[[ProcMesh], CellRun]:
     control, work, tag, keep = session.control, request.work, cell.tag, request.keep
+    if isinstance(work, Again):
+        return partial(control.run_cell, **asdict(work), tag=tag, keep=keep)
     if not isinstance(work, str | Script):
         left = {id(part.mesh): part for part in work.parts}
         return lambda mesh: control.resume(left[id(mesh)], tag=tag)

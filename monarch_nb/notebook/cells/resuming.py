@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -14,6 +13,7 @@ from monarch_nb.errors import MeshError
 from monarch_nb.notebook import tracebacks
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.cells.mesh_cell import MeshCell, Request
+from monarch_nb.notebook.cells.wording import cell_number
 from monarch_nb.notebook.display.units import mesh_text
 from monarch_nb.notebook.errors import CellError
 from monarch_nb.notebook.jobs.scaling import HOSTS
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from monarch_nb.control.api import Found, KeptRecord, LeftCell, LeftFailure, ProcMesh
     from monarch_nb.notebook.session import Session
 
-_NUMBER = re.compile(r"In\[(\d+)\]")
 MAX_SUMMARY: Final = 200
 
 
@@ -35,7 +34,7 @@ def attach(
     found = session.control.adopt(record, who="another notebook", fence=fence)
     session.link.attach()
     for cell in found.files:
-        tracebacks.name_cell(session.shell, cell.filename, _number(cell.what))
+        tracebacks.name_cell(session.shell, cell.filename, cell_number(cell.what))
     said = [_came(session, record, found, use)]
     said += [f"not brought back: {text}" for text in found.untold]
     handles: list[MeshCell] = []
@@ -121,7 +120,7 @@ def _failed(session: Session, left: LeftFailure) -> str:
 
 def _resume(session: Session, left: LeftCell, tags: dict[int, int], handles: list[MeshCell]) -> str:
     asked = left.cell
-    number = _number(asked.what)
+    number = cell_number(asked.what)
     tracebacks.remember_body(asked.filename, asked.first_line, asked.code)
     cell = session.cells.resumed(asked.code, number)
     tags[asked.tag] = cell.tag
@@ -133,8 +132,3 @@ def _resume(session: Session, left: LeftCell, tags: dict[int, int], handles: lis
     session.shell.user_ns[name] = handle
     how = "has ended meanwhile" if left.is_over else f"still runs on {rank_words(left.ranks)}"
     return f"{asked.what} {how}: its output is below, from its begin; {name} is its handle"
-
-
-def _number(what: str) -> int:
-    match = _NUMBER.search(what)
-    return int(match[1]) if match else 0

@@ -5,6 +5,7 @@ Rule of the file: who it is, what happened, and what to type next.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -31,6 +32,15 @@ _STAYS: Final = (
     "launch failure",
     "uncorrectable ECC",
 )
+
+
+_NUMBER: Final = re.compile(r"In\[(\d+)\]")
+
+
+def cell_number(what: str) -> int:
+    """Return the number of a cell that is called so, or 0."""
+    match = _NUMBER.search(what)
+    return int(match[1]) if match else 0
 
 
 def summary(errors: Mapping[int, ErrorRecord]) -> str:

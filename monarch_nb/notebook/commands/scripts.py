@@ -1,4 +1,4 @@
-"""`%mesh run`: a script on every rank, as `torchrun` would start it.
+"""`%mesh run`: a script on every rank, as `torchrun` would start it. `%mesh replay`: cells again.
 
 Rule of the file: what stands before the script is ours, what follows it belongs to the script. The
 first word that is neither an option nor could select ranks is the script.
@@ -11,9 +11,9 @@ import re
 from typing import Final
 
 from monarch_nb.notebook import options
-from monarch_nb.notebook.cells import mesh_cell
+from monarch_nb.notebook.cells import mesh_cell, replaying
 from monarch_nb.notebook.cells.mesh_cell import MeshCell, Script
-from monarch_nb.notebook.commands.command import Command
+from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
 
@@ -59,8 +59,23 @@ def _run(session: Session, chosen: argparse.Namespace) -> MeshCell | None:
     return mesh_cell.start(session, chosen.run, chosen.script)
 
 
+_REPLAY: Final = Parser("%mesh replay", "%mesh replay, or %mesh replay 3-5 --ranks 2")
+_REPLAY.add_argument("cells", nargs="?", type=options.ranks, metavar="CELLS")
+_REPLAY.add_argument("--ranks", type=options.ranks, metavar="RANKS")
+_REPLAY.add_argument("--name")
+
+
+def _replay(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.control.whole(session.meshes.pick(chosen.name))
+    say(replaying.replay(session, mesh, chosen.cells, chosen.ranks))
+
+
 RUN: Final = Command(_RUN, _run, (
     ("run [SELECTION] train.py ARGS", "run a script on the ranks, as torchrun would"),
     ("    -m package.module ARGS", "the same for a module"),
     ("    [OPTIONS] train.py ARGS", "before the script: the options of %%mesh"),
+))  # fmt: skip
+REPLAY: Final = Command(_REPLAY, _replay, (
+    ("replay [CELLS] [--name MESH]", "ranks that were started again run what cells have defined"),
+    ("    3-5 --ranks 2", "these cells, on these ranks"),
 ))  # fmt: skip
