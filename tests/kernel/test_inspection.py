@@ -275,8 +275,8 @@ def test_variables_are_a_table_of_the_ranks_while_a_cell_runs(kernel, release):
         kernel.finish(cell)
         release.unlink()
     assert rows["model"] == ["0-2", "Model", "8", "parameters", "float32", "cpu", "32", "B"]
-    assert rows["x"] == ["0-1", "torch.Tensor", "[3,", "5]", "float32", "cpu", "60", "B", "differs"]
-    assert rows["2"] == ["torch.Tensor", "[4,", "5]", "float32", "cpu", "80", "B"]
+    assert rows["x"] == ["0-1", "Tensor", "[3,", "5]", "float32", "cpu", "60", "B", "differs"]
+    assert rows["2"] == ["Tensor", "[4,", "5]", "float32", "cpu", "80", "B"]
     assert rows["loss"] == ["0-2", "float", "0.5,", "0.25,", "0.16666666666666666", "differs"]
     assert rows["epoch"] == ["0-2", "int", "7"]
     assert " ".join(rows["only"]) == "0 list length 2 differs: not on ranks 1-2"

@@ -438,6 +438,9 @@ class FakeControl:
     ) -> Any:
         return self.helps(rank, request, late)
 
+    def variables(self, mesh: FakeMesh, ranks: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
     def past_cells(self, mesh: FakeMesh) -> list[Any]:
         """None is remembered."""
         return []

@@ -13,12 +13,13 @@ from rich.text import Text
 
 from monarch_nb.control.inspection.kernels import Told
 from monarch_nb.core.errors.folding import listed_ranks, rank_runs, rank_words
-from monarch_nb.core.text.units import count, duration, size_text, sizes_text
+from monarch_nb.core.text import variable_rows
+from monarch_nb.core.text.columns import columns
+from monarch_nb.core.text.units import count, duration, sizes_text
 
 NO_KERNEL: Final = "no kernel of yours has started meshes on this machine"
 NO_MESH: Final = "no mesh is up"
 MAX_FAILURES: Final = 3
-MAX_VALUES: Final = 3
 _PLAIN_WIDTH: Final = 10_000  # a line stays a line, for grep
 _COLOURS: Final = {
     "busy": "blue", "collective": "blue", "idle": "green", "starting": "bright_black",
@@ -29,10 +30,6 @@ _BAD: Final = "red"
 
 _HEADINGS: Final = ("ranks", "state", "for", "doing")
 _EACH: Final = ("rank", "place", "host", "pid", "state", "for", "calls", "failed", "doing")
-_VARIABLES: Final = (
-    *("name", "ranks", "type", "shape", "dtype", "device", "memory", "value"),
-    "",
-)
 _STOPS: Final = ("mesh", "rank", "kind", "at", "runs", "for")
 
 
@@ -49,7 +46,7 @@ class Page:
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         if not self._console.is_terminal:
-            for each in _aligned([headings, *rows]):
+            for each in columns([headings, *rows]):
                 self.line(each)
             return
         table = Table(box=SIMPLE, show_edge=False, pad_edge=False)
@@ -62,13 +59,6 @@ class Page:
 
 def _coloured(heading: str, text: str) -> Text:
     return Text(text, _COLOURS.get(text, _BAD) if heading == "state" else "")
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    flat = [[cell.replace("\n", " ") for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*flat, strict=True)]
-    for row in flat:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def show(command: str, told: Sequence[Told]) -> None:
@@ -132,7 +122,7 @@ def _doing(told: Mapping[str, Any]) -> str:
 def _stacks(page: Page, told: Sequence[Told]) -> None:
     # the ranks stand in front of the first call that they share
     for mesh in _meshes(page, told):
-        for line in _aligned(list(_rows_of(mesh["calls"]))) if mesh["calls"] else ():
+        for line in columns(list(_rows_of(mesh["calls"]))) if mesh["calls"] else ():
             page.line(line)
         if mesh["no_answer"]:
             ranks = rank_words(listed_ranks(mesh["no_answer"]))
@@ -170,9 +160,9 @@ def _call(call: Mapping[str, Any]) -> str:
 
 def _variables(page: Page, told: Sequence[Told]) -> None:
     for mesh in _meshes(page, told):
-        rows = [row for each in mesh["variables"] for row in _rows_of_variable(each)]
+        rows = [row for each in mesh["variables"] for row in variable_rows.rows(each)]
         if rows:
-            page.table(_VARIABLES, rows)
+            page.table(variable_rows.HEADINGS, rows)
         elif not mesh["no_answer"]:
             page.line("no cell has set a variable yet")
         if mesh["left_out"]:
@@ -180,33 +170,6 @@ def _variables(page: Page, told: Sequence[Told]) -> None:
         if mesh["no_answer"]:
             ranks = rank_words(listed_ranks(mesh["no_answer"]))
             page.line(f"{ranks}: no answer; monarch-nb status shows why", _BAD)
-
-
-def _rows_of_variable(one: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    missing = rank_words(listed_ranks(one["missing"])) if one["missing"] else ""
-    mark = f"differs: not on {missing}" if missing else "differs" if one["differs"] else ""
-    name = one["name"]
-    for group in one["groups"]:
-        memory = "" if group["bytes"] is None else size_text(group["bytes"])
-        yield (
-            *(name, rank_runs(listed_ranks(group["ranks"])), group["type"], _extent(group)),
-            *(group["dtype"] or "", _several(group["devices"]), memory),
-            *(_several(group["values"]), mark),
-        )
-        name = mark = ""
-
-
-def _extent(group: Mapping[str, Any]) -> str:
-    if group["shape"] is not None:
-        return f"[{', '.join(map(str, group['shape']))}]"
-    if group["parameters"] is not None:
-        return f"{group['parameters']:,} parameters"
-    return "" if group["length"] is None else f"length {group['length']}"
-
-
-def _several(found: Sequence[Mapping[str, str]]) -> str:
-    more = ", ..." if len(found) > MAX_VALUES else ""
-    return ", ".join(each["is"] for each in found[:MAX_VALUES]) + more
 
 
 def _stops(page: Page, told: Sequence[Told]) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.inspection.asked import Asked
     from monarch_nb.control.inspection.reports import Inspected
     from monarch_nb.meshes.states import ProcsState
+    from monarch_nb.process.process import Proc
 
 ANSWER_S: Final = 3.0
 MAX_VALUES: Final = 64  # of one variable that differ
@@ -26,15 +27,15 @@ MAX_VALUES: Final = 64  # of one variable that differ
 def table(inspected: Inspected, asked: Asked) -> dict[str, Any]:
     """Tell the variables of the ranks' cells."""
     meshes = states(inspected, asked.mesh)
-    return {"meshes": [_of_mesh(inspected, state, asked.ranks) for state in meshes]}
+    return {"meshes": [of_mesh(inspected.proc, state, asked.ranks) for state in meshes]}
 
 
-def _of_mesh(
-    inspected: Inspected, state: ProcsState, wanted: Collection[int] | None
-) -> dict[str, Any]:
+def of_mesh(proc: Proc, state: ProcsState, wanted: Collection[int] | None) -> dict[str, Any]:
+    """Tell the variables of one mesh, as docs/terminal.md describes them. Raises `ValueError` for
+    ranks that it has not."""
     ranks = ranks_of(state.name, len(state.processes), wanted)
     rank_of = {state.processes[rank]: rank for rank in ranks if rank not in state.lost}
-    told = ask_all.ask(inspected.proc, dict.fromkeys(rank_of, ListVariables()), ANSWER_S)
+    told = ask_all.ask(proc, dict.fromkeys(rank_of, ListVariables()), ANSWER_S)
     by_name: dict[str, dict[int, Variable]] = {}
     for process, answer in told.items():
         for one in answer.variables:

@@ -1,4 +1,4 @@
-"""`%mesh put` and `get`: variables go to the ranks and come back."""
+"""`%mesh put`, `get` and `vars`: variables go to the ranks and come back, or are described."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import argparse
 import difflib
 from typing import TYPE_CHECKING, Any, Final
 
+from IPython.display import display
+
 from monarch_nb.core.shape import selection
+from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.notebook import options
 from monarch_nb.notebook.cells import mesh_cell
 from monarch_nb.notebook.commands.command import Command
+from monarch_nb.notebook.display.variables_view import VariablesView
 from monarch_nb.notebook.errors import MagicError
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import Session
@@ -26,6 +31,11 @@ _GET.add_argument("words", nargs="+", metavar="NAME")
 _GET.add_argument("-t", "--targets", nargs="+", default=[], metavar="RANKS")
 _GET.add_argument("--name")
 _GET.add_argument("--stack", action="store_true")
+
+_VARS: Final = Parser("%mesh vars", "%mesh vars, or %mesh vars model loss --ranks 0-3")
+_VARS.add_argument("names", nargs="*", metavar="NAME")
+_VARS.add_argument("--ranks", type=options.ranks, metavar="RANKS")
+_VARS.add_argument("--name")
 
 
 def _put(session: Session, chosen: argparse.Namespace) -> None:
@@ -85,6 +95,20 @@ def _own(variables: dict[str, Any]) -> list[str]:
     return [name for name in variables if not name.startswith("_")]
 
 
+def _vars(session: Session, chosen: argparse.Namespace) -> None:
+    mesh = session.meshes.to_look_at(chosen.name)
+    if chosen.ranks is not None:
+        check_ranks(mesh, chosen.ranks)
+    session.link.attach()
+    told = session.control.variables(mesh, chosen.ranks)
+    known = {each["name"]: each for each in told["variables"]}
+    if missing := [name for name in chosen.names if name not in known]:
+        close = difflib.get_close_matches(missing[0], known, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise MagicError(f"no rank of {mesh.name} has a variable {missing[0]!r}{hint}")
+    display(VariablesView(mesh.name, [known[name] for name in chosen.names or known], told))
+
+
 PUT: Final = Command(_PUT, _put, (
     ("put NAME ... [SELECTION]", "send variables of the notebook to the ranks"),
 ))  # fmt: skip
@@ -94,4 +118,8 @@ GET: Final = Command(_GET, _get, (
     ("    --stack", "as one tensor or array; the mesh's axes come first"),
     ("    -t, --targets RANKS", "the selection, as ipyparallel has it; of put too"),
     ("    --name MESH", "another mesh than the current one; of put too"),
+))  # fmt: skip
+VARS: Final = Command(_VARS, _vars, (
+    ("vars [NAME ...]", "what ranks have: type, shape, memory, and where they differ"),
+    ("    --ranks RANKS", "of these ranks only: 3 or 0,2 or 0-3"),
 ))  # fmt: skip
