@@ -112,7 +112,7 @@ def test_a_dead_rank_is_missing_at_once(mesh):
 
 
 def stacks(made: Mesh) -> list[tuple[tuple[int, ...], str]]:
-    found = look(made.client.proc, made.procs, range(len(made.processes)))
+    found = look(made.client.proc, inside.state(made.procs), range(len(made.processes)))
     texts = {
         rank: "\n".join(
             f"{stack.thread}{frame.file}:{frame.line} {frame.function}"
@@ -213,5 +213,5 @@ for target in (recurse, recurse, start):
 """
     assert made.cell(code) == {0: "ok", 1: "ok"}
     for _ in range(300):
-        look(made.client.proc, made.procs, range(2))
+        look(made.client.proc, inside.state(made.procs), range(2))
     assert made.cell("over = True") == {0: "ok", 1: "ok"}
