@@ -56,12 +56,14 @@ class Model(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of an elastic loop: its steps, times those of a plain one; one of these; and what it takes
-    longer to come to the first step that is measured."""
+    """What an elastic loop costs beside a plain one."""
 
     ratio: float
+    """The time of its steps, divided by that of as many plain ones."""
     step_s: float
+    """One plain step."""
     begin_s: float
+    """How much later the first step begins that is measured."""
 
 
 LARGE = Model(WIDTH, DEPTH, 12)

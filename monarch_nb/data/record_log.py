@@ -90,13 +90,12 @@ def log_parts(path: Path) -> Iterator[bytes]:
 
 
 class FollowedLog:
-    """A log that is read as it grows, from the record with this number on."""
+    """A log that is read as it grows."""
 
-    def __init__(self, path: Path, number: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self.has_more = False
-        """Whether there was more than the last `read` was to return."""
+        """Whether the last `read` has left some of it: it had returned as much as it might."""
         self._path = path
-        self._number = number
         self._file: BinaryIO | None = None
         self._rest = b""
 
@@ -130,8 +129,7 @@ class FollowedLog:
         data, end = self._rest + new, 0
         found: list[LogRecord] = []
         for record, end in _records(data):  # noqa: B007  where the last one ends
-            if record.number >= self._number:
-                found.append(record)
+            found.append(record)
         self._rest = data[end:]
         return found
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -104,7 +105,7 @@ def _refresh_failures(inspected: Inspected, meshes: Iterable[MeshStatus]) -> Non
             all_told.set()
 
     for process in processes:
-        inspected.failures.refresh([process], lambda process=process: told(process))  # type: ignore[misc]
+        inspected.failures.refresh([process], partial(told, process))
     if processes:
         all_told.wait(FAILURES_S)  # who has nothing new to tell does not say so
 
