@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterable
 from typing import Final
 
 VERSION: Final = "0.1.0"
@@ -62,6 +63,9 @@ class Config:
     """A larger message is refused before it is sent."""
     breakpoints: str = "auto"
     """Ranks stop at breakpoints: "auto" where somebody can answer, "stop" always, "pass" never."""
+    preload: str = "auto"
+    """Modules that a host loads once, for all its ranks: `torch,transformers`, or "none". "auto":
+    torch and numpy where the program uses them; when idle, what first uses of torch import."""
     log_dir: str = ""
     """Where what ranks write is kept, by kernel; "" keeps it until the client ends."""
     log_bytes: int = 1 << 30
@@ -77,6 +81,23 @@ class Config:
         """Silence of a link after which it counts as broken."""
         return self.detect_s * 3 / 4
 
+    def preloads(self, auto: Iterable[str]) -> tuple[str, ...]:
+        """Return the modules that `preload` names; `auto` where it says so.
+
+        Example:
+            >>> Config(preload="torch,transformers").preloads(["numpy"])
+            ('torch', 'transformers')
+        """
+        if self.preload == "auto":
+            return tuple(auto)
+        names = (name.strip() for name in self.preload.split(","))
+        return tuple(name for name in names if name not in ("", "none"))
+
+    @property
+    def loads_when_idle(self) -> bool:
+        """Whether hosts load more than is asked for, while nobody waits for them."""
+        return self.preload == "auto"
+
     @staticmethod
     def from_environ(environ: dict[str, str] | None = None) -> Config:
         """Apply `MONARCH_NB_*`. Raises `ValueError` that names the variable."""
@@ -89,6 +110,9 @@ class Config:
         if found.get("breakpoints", "auto") not in ("auto", "stop", "pass"):
             said = found["breakpoints"]
             raise ValueError(f"MONARCH_NB_BREAKPOINTS={said!r} is none of auto, stop, pass")
+        for module in Config(preload=str(found.get("preload", ""))).preloads(()):
+            if not all(part.isidentifier() for part in module.split(".")):
+                raise ValueError(f"MONARCH_NB_PRELOAD: {module!r} is no name of a module")
         return Config(**found)  # type: ignore[arg-type]  # each was read as its field says
 
 

@@ -28,6 +28,8 @@ hypothesis.settings.register_profile("push", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("nightly", max_examples=5000, deadline=None)
 hypothesis.settings.load_profile("push")
 
+PRELOAD = "MONARCH_NB_PRELOAD"
+_MORE = {"optim": "torch._dynamo", "fully_shard": "torch.distributed.fsdp"}
 _world = pytest.StashKey[str]()
 
 
@@ -52,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["MONARCH_NB_HOME"] = f"{world}/keys"  # no meshes that somebody keeps, nor keys
     variable, _, value = support.SESSION.partition("=")
     os.environ[variable] = value
+    os.environ[PRELOAD] = "none"
     # Threads of PyTorch that wait leave the processors to ranks that work: three times as fast.
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
@@ -96,6 +99,29 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+# ----------------------------------------------------------------------------- what a host preloads
+
+
+@pytest.fixture(scope="module", autouse=True)
+def preload(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A host loads what the text of the module speaks of, and no other host of it loads torch: that
+    takes three seconds of a processor, and as long again with what optimizers want.
+
+    So with the `NOTEBOOK` of the module, where it has one.
+    """
+    files = [request.path, getattr(request.module, "NOTEBOOK", request.path)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PRELOAD, _spoken_of("".join(file.read_text() for file in files)))
+        yield
+
+
+def _spoken_of(text: str) -> str:
+    if "torch" not in text:
+        return "none"
+    more = [module for word, module in _MORE.items() if word in text]
+    return ",".join(["torch", "numpy", *more])
+
+
 # ----------------------------------------------------------------------------------- the leak check
 
 
@@ -128,7 +154,9 @@ class SharedClient:
         if self._before is None:
             self._before = support.Snapshot.take()
         if running_client() is None:
-            this_host().initialized.get(timeout=20)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.delenv(PRELOAD)
+                this_host().initialized.get(timeout=20)
             this_host().spawn_procs(per_host={"gpus": 1}).stop().get(timeout=20)
 
     def stop(self) -> None:

@@ -17,7 +17,8 @@ Record = dict[str, Any]  # a JSON object
 RANK_MAIN: Final = "monarch_nb.worker.main:run"
 LIGHT: Final = ("IPython.core.interactiveshell", "cloudpickle")
 """What every rank needs."""
-PRELOAD: Final = ("torch", "numpy", *LIGHT)
+LIBRARIES: Final = ("torch", "numpy")
+PRELOAD: Final = (*LIBRARIES, *LIGHT)
 WHEN_IDLE: Final = {"torch": ("torch._dynamo", "torch._subclasses.schema_check_mode")}
 """What first uses of a loaded module import: torch's optimizers take a second, printing a tensor
 some milliseconds. The zygote loads it when nobody has asked it for ranks for a while."""
@@ -31,10 +32,11 @@ class AgentBoot:
     `agent` and `controller` are process ids; `owner_pid` is the process whose death ends all, where
     it runs on the agent's host, and `owner_thread` the thread of it that starts the agent and lives
     as long as the process; `config` holds fields of `Config`. `main` is what ranks run
-    (`module:function`), `preload` what the zygote imports besides before it forks. A `prepare()`
-    in main's module is called once in the zygote. `file_limit`: how many files ranks may open;
-    None: as many as the agent when it is started. `interface` is the one by which other hosts
-    reach this one; None where nobody knows.
+    (`module:function`), `preload` what the zygote imports besides before it forks, and with
+    `loads_when_idle` later also what first uses of that import. A `prepare()` in main's module is
+    called once in the zygote. `file_limit`: how many files ranks may open; None: as many as the
+    agent when it is started. `interface` is the one by which other hosts reach this one; None where
+    nobody knows.
     """
 
     run_dir: str
@@ -47,6 +49,7 @@ class AgentBoot:
     file_limit: int | None = None
     owner_thread: int | None = None
     interface: str | None = None
+    loads_when_idle: bool = True
 
     def to_line(self) -> bytes:
         return json.dumps(dataclasses.asdict(self)).encode() + b"\n"

@@ -20,7 +20,7 @@ from monarch_nb.config import Config
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.host import guard
 from monarch_nb.host.interfaces import interface_for_others, reachable_at
-from monarch_nb.host.launch import AgentBoot
+from monarch_nb.host.launch import LIBRARIES, LIGHT, AgentBoot
 from monarch_nb.host.lending import Lending
 from monarch_nb.host.local import LocalLauncher, Patience
 from monarch_nb.host.rundir import new_run_dir
@@ -172,6 +172,8 @@ class HostMember:
             asdict(self._config),
             file_limit=self._file_limit,
             interface=interface,
+            preload=(*self._config.preloads(LIBRARIES), *LIGHT),
+            loads_when_idle=self._config.loads_when_idle,
         )
         launcher.launch(boot)
         threading.Thread(

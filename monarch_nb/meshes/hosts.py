@@ -350,5 +350,8 @@ class _Request:
             shares_gpus=self._shares_gpus(),
             config=dataclasses.asdict(self.proc.config),
             bind=None if self.bind is None else [self.bind[rank % self.count] for rank in ranks],
-            libraries=None if self.options.anywhere else libraries.of_this_program(),
+            libraries=None if self.options.anywhere else self._libraries(),
         )
+
+    def _libraries(self) -> list[str]:
+        return list(self.proc.config.preloads(libraries.of_this_program()))

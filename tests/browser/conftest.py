@@ -8,6 +8,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from tests import support
 from tests.browser.front_page import show, site
 from tests.browser.lab import CHROMIUM_FLAGS, READY_S, SIZE, Notebook, Server, picture
+from tests.conftest import PRELOAD
 from tests.kernel.conftest import kernelspec
 
 __all__ = ["kernelspec", "show", "site"]
@@ -36,7 +37,10 @@ def browser(no_leaks: None) -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def server(no_leaks: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("lab")) as running:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PRELOAD, "torch,numpy")  # of all kernels here
+        running = Server(tmp_path_factory.mktemp("lab"))
+    with running:
         yield running
 
 

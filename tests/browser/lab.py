@@ -66,6 +66,8 @@ BEGIN_ANEW = """async forget => {
         if (content.status !== "ok" && !content.evalue.startsWith("No mesh is up"))
             throw new Error(content.evalue);
     }
+    // before the others are closed: a page without a tab opens a launcher, late and in front
+    await commands.execute("notebook:create-new", { kernelId: kernel.id, kernelName: "monarch" });
     for (const widget of widgets) {
         if (widget.context) widget.context.model.dirty = false; // it would ask
         widget.close();
@@ -73,7 +75,6 @@ BEGIN_ANEW = """async forget => {
     shell.collapseRight();
     shell.activateById("filebrowser");
     await commands.execute("apputils:change-theme", { theme: "JupyterLab Light" });
-    await commands.execute("notebook:create-new", { kernelId: kernel.id, kernelName: "monarch" });
 }"""
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.client import Cell, KernelClient
-from tests.support import eventually
+from tests.support import descendants, eventually, session_processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -104,6 +104,13 @@ class Offered:
         ]
         self.addresses = [each.stdout.readline().strip() for each in self.workers]
 
+    def kill(self, index: int) -> None:
+        """End a host and all that it has started, which dies with it: none does a step more."""
+        worker = self.workers[index]
+        died = descendants(worker.pid)
+        worker.kill()
+        eventually(lambda: not died & session_processes(), 10, "the host's processes to be gone")
+
     def end(self) -> None:
         for each in self.workers:
             each.terminate()
@@ -135,7 +142,7 @@ def loses_a_host(
     """Train; the second host is lost while all do something else behind the optimizer of step 9."""
     cell = kernel.start(TRAIN.format(until=UNTIL, path=str(path), on_fewer=on_fewer))
     eventually(lambda: all(reaches(path, rank, 9) for rank in range(4)), 60, "step 9")
-    hosts.workers[1].kill()
+    hosts.kill(1)
     path.with_name(f"{path.name}-go").touch()
     return kernel.finish(cell, 60)
 

@@ -11,6 +11,7 @@ from tests.support import eventually
 @pytest.fixture
 def kernel(monkeypatch):
     monkeypatch.setenv("TO_BE_REMOVED", "x")
+    monkeypatch.delenv("MONARCH_NB_PRELOAD")
     with KernelClient("monarch") as client:
         yield client
 
@@ -38,6 +39,22 @@ def test_settings_of_the_first_cell_count(kernel):
     asked = "from monarch_nb.control.client import client; print(client().config.grace_s)"
     assert kernel.ok(asked).text() == "3.5\n"
     assert before.isdisjoint(kernel.hosts())
+
+
+def test_a_setting_names_what_ranks_find_loaded(monkeypatch):
+    monkeypatch.setenv("MONARCH_NB_PRELOAD", "colorsys, wave")
+    with KernelClient("monarch") as kernel:
+        kernel.ok("%mesh up --gpus 1")
+        found = "[name for name in ('colorsys', 'wave', 'torch') if name in sys.modules]"
+        assert kernel.ok(f"%%mesh\nimport sys; {found}").shown == "['colorsys', 'wave']\n"
+
+
+def test_a_name_that_is_wrong_is_told_in_one_line(monkeypatch):
+    monkeypatch.setenv("MONARCH_NB_PRELOAD", "torhc")
+    with KernelClient("monarch") as kernel:
+        said = kernel.run("%mesh up --gpus 1").error
+        assert "no module 'torhc', which MONARCH_NB_PRELOAD names: install or correct it" in said
+        assert "Traceback" not in said
 
 
 def test_what_must_precede_the_first_use_still_does(kernel):

@@ -90,7 +90,8 @@ class AgentProcess:
             owner_pid=os.getpid(),
             owner_thread=threading.get_native_id(),
             config=asdict(config),
-            preload=(*libraries.of_this_program(), *LIGHT),
+            preload=(*config.preloads(libraries.of_this_program()), *LIGHT),
+            loads_when_idle=config.loads_when_idle,
         )
         pulse: PulseWatch | None = None
         how = "could not be started"

@@ -103,6 +103,7 @@ def settings_for(boot: AgentBoot, file_limit: int) -> Record:
     return {
         "main": boot.main,
         "preload": list(boot.preload),
+        "loads_when_idle": boot.loads_when_idle,
         "owner_pid": boot.owner_pid,
         "file_limit": file_limit,
     }

@@ -22,7 +22,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -53,12 +53,14 @@ class Zygote:
         channel: Channel,
         inherited: child.Inherited,
         owner: int | None,
+        later: Mapping[str, Sequence[str]],
     ) -> None:
         self._channel = channel
         self._inherited = inherited
         self._libraries = set(inherited.preload)
         self._due: deque[str] = deque()  # libraries to be loaded before the next fork
-        self._when_idle = deque(_later(inherited.preload))  # modules
+        self._later = later
+        self._when_idle = deque(self._with(inherited.preload))  # modules
         self._hurries = False  # loads them though all cores are busy
         self._huge_pages = HugePages()
         self._asked: deque[Record] = deque()
@@ -138,7 +140,10 @@ class Zygote:
         new = [name for name in libraries if name not in self._libraries]
         self._libraries.update(new)
         self._due.extend(new)
-        self._when_idle.extend(_later(new))
+        self._when_idle.extend(self._with(new))
+
+    def _with(self, libraries: Sequence[str]) -> list[str]:
+        return [name for library in libraries for name in self._later.get(library, ())]
 
     def _load(self, names: deque[str]) -> None:
         try:
@@ -265,10 +270,6 @@ def preload(modules: list[str], main: str) -> Record:
     }
 
 
-def _later(libraries: Sequence[str]) -> list[str]:
-    return [name for library in libraries for name in WHEN_IDLE.get(library, ())]
-
-
 @contextlib.contextmanager
 def _only_while_lives(agent: int) -> Iterator[None]:
     """Raise `AgentGoneError` in the middle of this when the agent ends, which the kernel tells by
@@ -336,7 +337,13 @@ def main(arguments: list[str]) -> None:
         setters = threads.find_setters()
         main, modules = settings["main"], settings["preload"]
         inherited = child.Inherited(os.getpid(), lifeline, main, modules, setters)
-        zygote = Zygote(channel, inherited, settings["owner_pid"])
+        later = WHEN_IDLE if settings["loads_when_idle"] else {}
+        zygote = Zygote(channel, inherited, settings["owner_pid"], later)
+    except ModuleNotFoundError as error:
+        named = error.name in settings["preload"]
+        text = f"no module {error.name!r}, which MONARCH_NB_PRELOAD names: install or correct it"
+        channel.send({"event": "broken", "text": text if named else traceback.format_exc()})
+        return
     except Exception:  # noqa: BLE001  an import may raise anything; the agent reports it
         channel.send({"event": "broken", "text": traceback.format_exc()})
         return

@@ -12,7 +12,7 @@ pytest.importorskip("ray", reason="no Ray: pip install monarch_nb[ray]")
 
 from monarch_nb.control.keeping import kept_record
 from tests.clusters.engines.test_kubernetes_job import core, kubelet, left, plane
-from tests.clusters.engines.test_ray_job import cluster, no_host_stays, run
+from tests.clusters.engines.test_ray_job import run
 from tests.clusters.engines.test_up_on_engines import at_kubernetes, at_ray, know_kubernetes
 from tests.kernel.client import KernelClient
 from tests.kernel.conftest import kernelspec
@@ -20,8 +20,8 @@ from tests.kernel.test_kept import COUNTS, LINES, kill, lines_of
 from tests.support import eventually
 
 __all__ = [
-    "at_kubernetes", "at_ray", "cluster", "core", "kernelspec", "know_kubernetes", "kubelet",
-    "no_host_stays", "plane",
+    "at_kubernetes", "at_ray", "core", "kernelspec", "know_kubernetes", "kubelet",
+    "plane",
 ]  # fmt: skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(180)]

@@ -7,14 +7,12 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
-from contextlib import ExitStack
 from importlib.util import find_spec
 
 import pytest
 
 from monarch_nb.host import rundir
-from tests.clusters.engines.ray_cluster import RayCluster, TooBusyError
+from tests.clusters.engines.ray_cluster import RayCluster
 from tests.support import eventually
 
 pytestmark = [
@@ -38,23 +36,6 @@ BEGIN = """
         found = job.status()
         return [found.stage.value, found.joined, found.hosts, found.reason]
 """
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    with ExitStack() as stack:
-        try:
-            made = stack.enter_context(RayCluster())
-        except TooBusyError as error:
-            pytest.skip(str(error))
-        yield made
-
-
-@pytest.fixture
-def no_host_stays(cluster):
-    """What a test has started on the nodes is gone after it."""
-    yield
-    eventually(lambda: not cluster.hosts(), 20, lambda: f"no host is left: {cluster.hosts()}")
 
 
 def start(cluster: RayCluster, program: str, **options) -> subprocess.Popen:

@@ -10,12 +10,11 @@ from kubernetes.client import BatchV1Api
 from monarch_nb.host.rundir import sweep_all
 from tests.batch.story import tell_of_runs
 from tests.clusters.engines.test_kubernetes_job import core, kubelet, left, plane
-from tests.clusters.engines.test_ray_job import cluster
 from tests.clusters.engines.test_up_on_engines import know_kubernetes
 from tests.kernel.conftest import kernelspec
 from tests.support import eventually
 
-__all__ = ["cluster", "core", "kernelspec", "know_kubernetes", "kubelet", "plane"]
+__all__ = ["core", "kernelspec", "know_kubernetes", "kubelet", "plane"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(240)]
 

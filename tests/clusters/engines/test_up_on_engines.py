@@ -11,12 +11,11 @@ pytest.importorskip("ray", reason="no Ray: pip install monarch_nb[ray]")
 
 from tests.clusters.engines.kubelet import python_path
 from tests.clusters.engines.test_kubernetes_job import core, kubelet, left, plane
-from tests.clusters.engines.test_ray_job import cluster, no_host_stays
 from tests.kernel.client import KernelClient
 from tests.kernel.conftest import kernelspec
 from tests.support import eventually
 
-__all__ = ["cluster", "core", "kernelspec", "kubelet", "no_host_stays", "plane"]
+__all__ = ["core", "kernelspec", "kubelet", "plane"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(180)]
 
