@@ -485,12 +485,15 @@ class Control:
             fail_fast=fail_fast,
         )
 
-    def variables(self, mesh: ProcMesh, ranks: Collection[int] | None) -> dict[str, Any]:
+    def variables(
+        self, mesh: ProcMesh, ranks: Collection[int] | None, contents: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """Return what the variables of ranks are, also of busy ones: `{"variables", "left_out",
-        "no_answer", ...}` as in docs/terminal.md. No code of the user's runs for it."""
+        "no_answer", ...}` as in docs/terminal.md. No code of the user's runs for it. Of those that
+        `contents` names, ranks summarize what is in them."""
         from monarch_nb.control.inspection import variables
 
-        return variables.of_mesh(_client().proc, mesh._state, ranks)
+        return variables.of_mesh(_client().proc, mesh._state, ranks, contents)
 
     def past_cells(self, mesh: ProcMesh) -> Sequence[PastCell]:
         """Return the cells that ranks of a mesh have run, in order, and who lacks each: ranks that

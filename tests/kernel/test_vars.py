@@ -32,6 +32,20 @@ def test_variables_are_folded_over_ranks_and_differences_are_marked():
             "x 0-1 Tensor [3, 1] float32 cpu 12 B",
             "loss 0-1 float 0.5, 1.5 differs",
         ]
+        kernel.ok(
+            "%%mesh\nimport numpy\nx[0, 0] = float('nan') if rank == 1 else 7\n"
+            "big = numpy.arange(12).reshape(3, 4)\nwith torch.no_grad(): model.bias.zero_()\n"
+            "for each in model.parameters(): each.data.fill_(-2)"
+        )
+        looked = lines_of(kernel.ok("%mesh vars x big model loss --stats"))[2:]
+        assert looked == [
+            "x 0-2 Tensor [3, 1] float32 cpu 12 B 1 to 7, mean 3, 1 to 1, mean 1, 1 NaN differs",
+            "3 Tensor [3, 2] float32 cpu 24 B 1 to 7, mean 2",
+            "big 0-3 ndarray [3, 4] int64 cpu 96 B 0 to 11, mean 5.5",
+            "model 0-3 Linear 2,080 parameters float32 cpu 8.1 KB -2 to -2, mean -2",
+            "loss 0-3 float 0.5, 1.5, 2.5, ... differs",
+        ]
+        assert "variables that are named" in kernel.run("%mesh vars --stats").error
         wrong = kernel.run("%mesh vars modle").error
         assert "no rank of mesh0 has a variable 'modle'; did you mean model?" in wrong
         assert "mesh0 has no rank 9" in kernel.run("%mesh vars --ranks 9").error

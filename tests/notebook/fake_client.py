@@ -438,7 +438,7 @@ class FakeControl:
     ) -> Any:
         return self.helps(rank, request, late)
 
-    def variables(self, mesh: FakeMesh, ranks: Any) -> dict[str, Any]:
+    def variables(self, mesh: FakeMesh, ranks: Any, contents: Any = ()) -> dict[str, Any]:
         raise NotImplementedError
 
     def past_cells(self, mesh: FakeMesh) -> list[Any]:

@@ -6,7 +6,7 @@ values are told beside that, since each rank has a GPU and a loss of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.control.inspection.reports import ranks_of, states
@@ -30,12 +30,14 @@ def table(inspected: Inspected, asked: Asked) -> dict[str, Any]:
     return {"meshes": [of_mesh(inspected.proc, state, asked.ranks) for state in meshes]}
 
 
-def of_mesh(proc: Proc, state: ProcsState, wanted: Collection[int] | None) -> dict[str, Any]:
-    """Tell the variables of one mesh, as docs/terminal.md describes them. Raises `ValueError` for
-    ranks that it has not."""
+def of_mesh(
+    proc: Proc, state: ProcsState, wanted: Collection[int] | None, contents: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Tell the variables of one mesh, as docs/terminal.md describes them; with a summary of what is
+    in those that `contents` names. Raises `ValueError` for ranks that it has not."""
     ranks = ranks_of(state.name, len(state.processes), wanted)
     rank_of = {state.processes[rank]: rank for rank in ranks if rank not in state.lost}
-    told = ask_all.ask(proc, dict.fromkeys(rank_of, ListVariables()), ANSWER_S)
+    told = ask_all.ask(proc, dict.fromkeys(rank_of, ListVariables(list(contents))), ANSWER_S)
     by_name: dict[str, dict[int, Variable]] = {}
     for process, answer in told.items():
         for one in answer.variables:

@@ -36,6 +36,7 @@ _VARS: Final = Parser("%mesh vars", "%mesh vars, or %mesh vars model loss --rank
 _VARS.add_argument("names", nargs="*", metavar="NAME")
 _VARS.add_argument("--ranks", type=options.ranks, metavar="RANKS")
 _VARS.add_argument("--name")
+_VARS.add_argument("--stats", action="store_true")
 
 
 def _put(session: Session, chosen: argparse.Namespace) -> None:
@@ -99,8 +100,10 @@ def _vars(session: Session, chosen: argparse.Namespace) -> None:
     mesh = session.meshes.to_look_at(chosen.name)
     if chosen.ranks is not None:
         check_ranks(mesh, chosen.ranks)
+    if chosen.stats and not chosen.names:
+        _VARS.error("goes through variables that are named: %mesh vars x --stats")
     session.link.attach()
-    told = session.control.variables(mesh, chosen.ranks)
+    told = session.control.variables(mesh, chosen.ranks, chosen.names if chosen.stats else ())
     known = {each["name"]: each for each in told["variables"]}
     if missing := [name for name in chosen.names if name not in known]:
         close = difflib.get_close_matches(missing[0], known, 1)
@@ -122,4 +125,5 @@ GET: Final = Command(_GET, _get, (
 VARS: Final = Command(_VARS, _vars, (
     ("vars [NAME ...]", "what ranks have: type, shape, memory, and where they differ"),
     ("    --ranks RANKS", "of these ranks only: 3 or 0,2 or 0-3"),
+    ("    --stats", "least, greatest, mean, NaN of what is in them; models too: all parameters"),
 ))  # fmt: skip

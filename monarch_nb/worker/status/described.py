@@ -15,6 +15,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Final
 
 from monarch_nb.core.wire.messages.status import ListVariables, RankVariables, Variable
+from monarch_nb.worker.status import contents
 
 MAX_VARIABLES: Final = 500
 MAX_NAME: Final = 200
@@ -46,14 +47,16 @@ class Describer:
         self._namespace = namespace
         self._hidden = given | _SHELLS
 
-    def all(self, _: ListVariables) -> RankVariables:
+    def all(self, asked: ListVariables) -> RankVariables:
         """Describe data, by name; not modules, functions and classes. The newest, of too many."""
         found = dict(self._namespace())  # at once: the main thread may be changing it
         names = [name for name in found if type(name) is str and self._is_shown(name, found[name])]
         shown = sorted(names[-MAX_VARIABLES:])
-        return RankVariables(
-            [_described(name, found[name]) for name in shown], len(names) - len(shown)
-        )
+        told = [_described(name, found[name]) for name in shown]
+        for place, one in enumerate(told):
+            if one.name in (asked.contents or ()):
+                told[place] = one._replace(value=_summary(found[one.name]) or one.value)
+        return RankVariables(told, len(names) - len(shown))
 
     def _is_shown(self, name: str, value: object) -> bool:
         kind = type(value)
@@ -81,6 +84,20 @@ def _described(name: str, value: object) -> Variable:
     if _is_among(torch.nn.Module, _bases_of(kind)):
         return _with_parameters(torch, told, value)
     return told
+
+
+def _summary(value: Any) -> str | None:
+    kind = type(value)
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if numpy is not None and kind is numpy.ndarray:
+        return contents.of_arrays(numpy, [value])
+    if torch is None or not hasattr(torch, "nn"):
+        return None
+    if _is_tensor(torch, kind):
+        return contents.of_tensors(torch, [value])
+    if _is_among(torch.nn.Module, _bases_of(kind)):
+        return contents.of_tensors(torch, (each for _, each in _tensors_of(torch, value)))
+    return None
 
 
 def _type_name(kind: type) -> str:

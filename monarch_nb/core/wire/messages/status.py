@@ -88,7 +88,10 @@ class RankVariables(NamedTuple):
 
 
 class ListVariables(Request[RankVariables], verb="variables"):
-    """What the variables of a rank's cells are. Runs no code of the user's."""
+    """What the variables of a rank's cells are. Runs no code of the user's. `contents`: names of
+    tensors, arrays and models whose `value` is to be a summary of what is in them."""
+
+    contents: list[str] | None = None
 
 
 class Recorded(NamedTuple):
