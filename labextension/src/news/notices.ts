@@ -24,7 +24,6 @@ export interface NoticeChoice {
 }
 
 const ASKED = 'monarch-nb:asked-to-notify';
-const IN_PAGE_MS = 10_000;
 
 /** What this page knows of a kernel's cells. */
 interface Seen {
@@ -110,7 +109,7 @@ export class Notices {
     if (teller && !(teller === 'browser' && notifyByBrowser(title, body, show))) {
       const text = body ? `${title}: ${body}` : title;
       LabNotification.emit(text, ended.error ? 'error' : 'success', {
-        autoClose: isInFront ? IN_PAGE_MS : false, // it waits for who is elsewhere
+        autoClose: false, // the person may have left with the page in front
         actions: [{ label: 'Show the cell', callback: show }]
       });
     }
