@@ -14,7 +14,7 @@ export interface Lacking {
 }
 
 export class ReplayRow {
-  readonly node = element('div', 'lab-row lab-replay');
+  readonly node = element('div', 'lab-row');
   readonly #said = element('span', 'lab-row-name');
   readonly #button = button('', '', () => void this.#replay());
   #line = '';
@@ -26,6 +26,7 @@ export class ReplayRow {
     private readonly mesh: string,
     private readonly run: (line: string) => Promise<void>
   ) {
+    this.node.classList.add('mnb-lab-replay');
     this.node.hidden = true;
     this.node.setAttribute('role', 'group');
     this.node.setAttribute('aria-label', 'Ranks that were started again');
