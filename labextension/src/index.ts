@@ -22,9 +22,9 @@ import { addCommands, COMMANDS, OFFERED } from './commands.js';
 import { Current } from './kernel/current.js';
 import { Links } from './kernel/links.js';
 import { MainPanels } from './mainarea/mainpanels.js';
-import { meshRendererFactory, RANK } from './outputs/meshrenderer.js';
 import type { NoticeChoice } from './news/notices.js';
 import { tellInTitle } from './news/tabtitle.js';
+import { meshRendererFactory, RANK } from './outputs/meshrenderer.js';
 import { MeshPanel } from './panel/panel.js';
 import { StatusItem } from './status.js';
 
