@@ -14,6 +14,7 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 
 import { adoptBegunCells } from './cells/begun.js';
 import { Chooser } from './cells/chooser.js';
+import { runInNewCell } from './cells/inserting.js';
 import { jumpToNumber } from './cells/jump.js';
 import { closeOldQuestions } from './cells/questions.js';
 import { tagCells } from './cells/tags.js';
@@ -21,6 +22,8 @@ import { addCommands, COMMANDS, OFFERED } from './commands.js';
 import { Current } from './kernel/current.js';
 import { Links } from './kernel/links.js';
 import { MainPanels } from './mainarea/mainpanels.js';
+import type { NoticeChoice } from './news/notices.js';
+import { tellInTitle } from './news/tabtitle.js';
 import { meshRendererFactory, RANK } from './outputs/meshrenderer.js';
 import { MeshPanel } from './panel/panel.js';
 import { StatusItem } from './status.js';
@@ -83,6 +86,11 @@ function activate(
     activeStateChanged: status.activeChanged
   });
 
+  tellInTitle(current);
+  const activateById = (id: string) => { shell.activateById(id); };
+  void import(/* webpackChunkName: 'later-notices' */ './news/notices.js').then(
+    ({ Notices }) => new Notices(tracker, links, activateById, () => settings)
+  );
   closeOldQuestions(tracker);
   adoptBegunCells(tracker, links);
   const chooser = new Chooser(commands);
@@ -147,13 +155,17 @@ function pageOf(current: Current, mains: MainPanels) {
       if (current.link) {
         void mains.showStacks(current.link, mesh, ranks);
       }
+    },
+    run: async (line: string): Promise<void> => {
+      const { panel } = current;
+      await (panel && runInNewCell(panel, line)); // below it comes what the ranks print
     }
   };
 }
 
 export default plugin;
 
-export interface Settings {
+export interface Settings extends NoticeChoice {
   /** How often what is looked at is told, ms. */
   period: number;
   statusBar: boolean;
@@ -166,6 +178,8 @@ export const DEFAULTS: Readonly<Settings> = {
   period: 100,
   statusBar: true,
   cellButton: true,
+  notify: true,
+  notifyAfter: 60,
   logLines: 50_000,
   logTimes: false
 };

@@ -3,8 +3,8 @@
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
-import { type Connection, countsText, element, isDead, type Mesh, setText } from './front.js';
-import type { Current } from './kernel/current.js';
+import { countsText, element, isDead, type Mesh, setText } from './front.js';
+import { type Current, followNews } from './kernel/current.js';
 import { markNode } from './ui/elements.js';
 
 /** The worst first. */
@@ -17,8 +17,6 @@ export class StatusItem extends Widget {
   readonly #button = element('button', 'lab-status mnb-palette');
   readonly #text = element('span', '');
   #mark = '';
-  #shown: Connection | null = null;
-  #undo: (() => void)[] = [];
 
   constructor(
     private readonly current: Current,
@@ -30,27 +28,14 @@ export class StatusItem extends Widget {
     this.#button.addEventListener('click', open);
     this.#button.append(this.#text);
     this.node.append(this.#button);
-    current.changed.add(() => { this.refresh(); });
-    this.refresh();
+    followNews(current, () => { this.refresh(); });
   }
 
   refresh(): void {
     const { connection } = this.current;
-    if (connection !== this.#shown) {
-      for (const undo of this.#undo.splice(0)) {
-        undo();
-      }
-      this.#shown = connection;
-      const draw = () => { this.#draw(); };
-      this.#undo = connection ? [connection.model.onChange(draw), connection.onState(draw)] : [];
-    }
-    this.#draw();
-  }
-
-  #draw(): void {
-    const isActive = this.isWanted && this.#shown !== null && this.#shown.model.n >= 0;
+    const isActive = this.isWanted && connection !== null && connection.model.n >= 0;
     if (isActive) {
-      this.#tell(this.current.meshes);
+      this.#tell(this.current.meshes, connection.state === 'lost');
     }
     if (isActive !== this.isActive) {
       this.isActive = isActive;
@@ -58,9 +43,8 @@ export class StatusItem extends Widget {
     }
   }
 
-  #tell(meshes: Mesh[]): void {
+  #tell(meshes: Mesh[], isLost: boolean): void {
     const worst = worstOf(meshes);
-    const isLost = this.#shown?.state === 'lost';
     const text = isLost ? 'mesh: no news' : summaryOf(meshes);
     setText(this.#text, text);
     this.#button.setAttribute('aria-label', `Mesh: ${text}. Show the mesh`);

@@ -219,8 +219,10 @@ class Lifecycle:
         empty = "an empty namespace" if len(ranks) == 1 else "empty namespaces"
         said = f"{rank_words(ranks)} started again, with {empty}"
         name = None if mesh.name == self.meshes.current else mesh.name
-        typed = past_cells.offer(self.control.past_cells(mesh), ranks, name)
-        return said if typed is None else f"{said}. {typed} runs there what cells have defined"
+        offer = past_cells.offer(self.control.past_cells(mesh), ranks, name)
+        return (
+            said if offer is None else f"{said}. {offer.typed} runs there what cells have defined"
+        )
 
     def interrupt(self, mesh: ProcMesh, ranks: Iterable[int] | None = None) -> str:
         """Interrupt the cells and calls that these ranks, or all, owe."""

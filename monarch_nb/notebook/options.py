@@ -28,7 +28,7 @@ _Parser: Any = MagicArgumentParser  # IPython ships incomplete types
 COMMANDS: Final = (
     "up", "down", "list", "use", "show", "status", "scale", "heal", "restart", "keep", "attach",
     "jobs", "hosts", "script", "shell", "doctor", "put", "get", "vars", "run", "replay", "auto",
-    "logs", "errors", "interrupt", "stacks", "debug", "pm", "pdb", "clear", "debugger",
+    "logs", "errors", "watch", "interrupt", "stacks", "debug", "pm", "pdb", "clear", "debugger",
     "collectives", "regroup",
 )  # fmt: skip
 """What may follow `%mesh`; see `commands`."""

@@ -19,7 +19,7 @@ export async function jumpToNumber(
     const { id } = (await connection.ask('cell', { number })) as { id: string | null };
     const found = findCell(panel, id) ?? findNumber(panel, number);
     if (found) {
-      await show(panel, found);
+      await showCell(panel, found);
     } else {
       showNote(`Cell In [${number}] is not in this notebook any more.`);
     }
@@ -38,7 +38,7 @@ function findNumber(panel: NotebookPanel, number: number): Cell | undefined {
   );
 }
 
-async function show(panel: NotebookPanel, cell: Cell): Promise<void> {
+export async function showCell(panel: NotebookPanel, cell: Cell): Promise<void> {
   const notebook = panel.content;
   notebook.activeCellIndex = notebook.widgets.indexOf(cell);
   await notebook.scrollToCell(cell, 'center');

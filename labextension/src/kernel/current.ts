@@ -29,6 +29,25 @@ export function followLink(
   };
 }
 
+/** Tell of each change of what is known of the current notebook's meshes, and at once. */
+export function followNews(current: Current, tell: () => void): void {
+  let followed: Connection | null = null;
+  let undo: (() => void)[] = [];
+  const take = () => {
+    const { connection } = current;
+    if (connection !== followed) {
+      for (const one of undo) {
+        one();
+      }
+      followed = connection;
+      undo = connection ? [connection.model.onChange(tell), connection.onState(tell)] : [];
+    }
+    tell();
+  };
+  current.changed.add(take);
+  take();
+}
+
 export class Current {
   panel: NotebookPanel | null = null;
   link: Link | null = null;

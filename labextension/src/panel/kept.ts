@@ -1,6 +1,7 @@
 /** Meshes that go on without their kernel: a row each, with the button that brings them back. */
 
 import { button, element } from '../front.js';
+import { timeText } from '../ui/times.js';
 import { quoted } from './upline.js';
 
 /** As the kernel tells them: those of a row come back together. */
@@ -61,12 +62,4 @@ export function keptText({ ranks, driven_by, for_s }: KeptMeshes): string {
   const count = ranks === 1 ? '1 rank' : `${ranks} ranks`;
   const how = driven_by === null ? `kept for ${timeText(for_s)}` : `driven by process ${driven_by}`;
   return `${count}, ${how}`;
-}
-
-/** As the kernel says it, without a zero behind the point: "90 s", "10 min", "2.5 h". */
-function timeText(seconds: number): string {
-  if (seconds < 120) {
-    return `${Math.round(seconds)} s`;
-  }
-  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 360) / 10} h`;
 }

@@ -3,7 +3,6 @@
 import { NotebookActions } from '@jupyterlab/notebook';
 
 import { showError, showNote } from '../actions.js';
-import { runInNewCell } from '../cells/inserting.js';
 import { button, type Connection, element, setText } from '../front.js';
 import type { Current } from '../kernel/current.js';
 import { JobRows } from './jobs.js';
@@ -33,7 +32,7 @@ export class Meshes {
   readonly #more = element('details', 'lab-more');
   readonly #form = new UpForm(line => this.#up(line));
   readonly #jobs = new JobRows();
-  readonly #kept = new KeptRows(line => this.#run(line));
+  readonly #kept = new KeptRows(line => this.page.run(line));
   readonly #byName = new Map<string, MeshSection>();
   #shown: Connection | null = null;
   #undo: (() => void)[] = [];
@@ -54,6 +53,9 @@ export class Meshes {
     NotebookActions.executed.connect((_, { notebook, cell }) => {
       if (notebook === current.panel?.content && cell.model.sharedModel.getSource().includes('%mesh')) {
         void this.#askKept(); // it may have kept a mesh, or ended one
+        for (const section of this.#byName.values()) {
+          section.cellHasRun();
+        }
       }
     });
   }
@@ -226,12 +228,6 @@ export class Meshes {
       this.#kept.show(told.kept);
       this.#draw();
     }
-  }
-
-  /** In a cell: below it comes what the ranks print. */
-  async #run(line: string): Promise<void> {
-    const { panel } = this.current;
-    await (panel && runInNewCell(panel, line));
   }
 
   async #up(line: string): Promise<string> {

@@ -6,12 +6,15 @@ import { ActorTable } from './actortable.js';
 import { DebuggerChoice } from './debuggerchoice.js';
 import { JobLine } from './jobs.js';
 import { RankList } from './ranklist.js';
+import { ReplayRow } from './replay.js';
 
 /** What the section asks of the page. */
 export interface Page {
   jump(number: number): void;
   showLogs(mesh: string, ranks: string | null): void;
   showStacks(mesh: string, ranks: string): void;
+  /** Settles when a new cell with this line has run. */
+  run(line: string): Promise<void>;
 }
 
 export class MeshSection {
@@ -19,6 +22,7 @@ export class MeshSection {
   readonly #page: Page;
   readonly node = element('section', 'lab-section');
   readonly #hosts = element('div', 'lab-hosts');
+  readonly #replay: ReplayRow;
   readonly #job: JobLine;
   readonly #actors = new ActorTable();
   readonly #list: RankList;
@@ -50,8 +54,9 @@ export class MeshSection {
     const place = element('div', 'lab-view');
     this.#debugger = new DebuggerChoice(connection, name);
     this.#job = new JobLine(connection, name);
+    this.#replay = new ReplayRow(connection, name, line => page.run(line));
     const below = [this.#hosts, this.#job.node, this.#ranks, this.#actors.node];
-    this.node.append(place, this.#use, this.#debugger.node, ...below);
+    this.node.append(place, this.#replay.node, this.#use, this.#debugger.node, ...below);
     this.#view = mountMesh(place, connection, {
       mesh: name,
       ranks: null,
@@ -74,6 +79,11 @@ export class MeshSection {
     this.node.remove();
   }
 
+  /** After a cell that may have given ranks what they lacked. */
+  cellHasRun(): void {
+    void this.#replay.ask();
+  }
+
   /** After the model has changed. */
   update(): void {
     const mesh = this.#mesh;
@@ -83,6 +93,7 @@ export class MeshSection {
     const { hosts } = this.#connection.model;
     this.#hosts.hidden = hosts.length < 2;
     setText(this.#hosts, hosts.length < 2 ? '' : hostsText(this.#connection, mesh));
+    this.#replay.update(mesh);
     this.#job.update();
     this.#actors.update(mesh);
     this.#tellCurrent();

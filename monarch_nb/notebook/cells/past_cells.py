@@ -91,17 +91,28 @@ def _named(
     return named
 
 
-def offer(past: Sequence[PastCell], ranks: Sequence[int], name: str | None) -> str | None:
-    """Return what to type for ranks that were started again, of the mesh `name` if it is not the
-    current one; None where they lack nothing that a cell has defined."""
+class Offer(NamedTuple):
+    """What to type for ranks that were started again: it runs these cells (`3-4`) on those that
+    lack them."""
+
+    typed: str
+    cells: str
+    ranks: tuple[int, ...]
+
+
+def offer(past: Sequence[PastCell], ranks: Sequence[int] | None, name: str | None) -> Offer | None:
+    """Return what to type for ranks that were started again, or for all such, of the mesh `name`
+    if it is not the current one; None where they lack nothing that a cell has defined."""
     known = [each for each in past if cell_number(each.cell.what)]
     found = _defining(_lacking(known, ranks), known)
     if not found:
         return None
+    lacking = tuple(sorted({rank for each in found for rank in each.lacking}))
     where = "" if name is None else f" --name {shlex.quote(name)}"
-    are_same = all(set(each.lacking) == set(ranks) for each in found)
-    who = f" --ranks {rank_list(ranks)}" if are_same else ""
-    return f"%mesh replay {number_words(found, known)}{who}{where}"
+    are_same = all(set(each.lacking) == set(ranks or lacking) for each in found)
+    who = f" --ranks {rank_list(lacking)}" if are_same else ""
+    cells = number_words(found, known)
+    return Offer(f"%mesh replay {cells}{who}{where}", cells, lacking)
 
 
 def report(chosen: Chosen, past: Sequence[PastCell]) -> str:

@@ -103,6 +103,8 @@ class CellRegistry:
         self._running: Cell | None = None
         self._last_error: CellError | None = None
         self._failed_tag = 0
+        self._watched_tag = 0  # of the cell whose end a person wants to be told; 0: none
+        self._is_next_watched = False
 
     @property
     def running(self) -> Cell | None:
@@ -122,6 +124,8 @@ class CellRegistry:
         asker = asker_of_running_cell(self._shell)
         cell = self._running = self._new(source, number, self._running, asker)
         self._flusher.due(cell.waiting, cell.waiting.first_s)
+        if self._is_next_watched and cell.cell_id is not None:
+            self._watched_tag, self._is_next_watched = cell.tag, False
         return cell
 
     def end(self, cell: Cell, *, failed: bool) -> None:
@@ -155,10 +159,29 @@ class CellRegistry:
 
     def at_work(self) -> CellAtWork | None:
         """Return the cell that a person sees running."""
+        cell = self._outermost()
+        if cell is None:
+            return None
+        is_watched = cell.tag == self._watched_tag
+        return CellAtWork(cell.number, cell.cell_id, cell.started_s, is_watched)
+
+    def watch(self, *, is_next: bool) -> bool:
+        """Have the page tell a person when the running cell has ended, or the next one. False
+        where no page runs it."""
+        cell = self._outermost()
+        if cell is None or cell.cell_id is None:
+            return False
+        if is_next:
+            self._is_next_watched = True
+        else:
+            self._watched_tag = cell.tag
+        return True
+
+    def _outermost(self) -> Cell | None:
         cell = self._running
         while cell is not None and cell.outer is not None:
             cell = cell.outer
-        return None if cell is None else CellAtWork(cell.number, cell.cell_id, cell.started_s)
+        return cell
 
     def cell_id(self, number: int) -> str | None:
         """Return JupyterLab's id of the last cell with this number; None if it is not known."""

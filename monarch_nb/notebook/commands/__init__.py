@@ -53,6 +53,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "auto": auto.AUTO,
     "logs": logs.LOGS,
     "errors": logs.ERRORS,
+    "watch": logs.WATCH,
     "interrupt": stopping.INTERRUPT,
     "stacks": stopping.STACKS,
     "debug": debug.DEBUG,
@@ -81,7 +82,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Hosts": ("jobs", "hosts", "script", "shell", "doctor"),
     "Variables and scripts": ("put", "get", "vars", "run", "replay", "auto"),
-    "Logs and errors": ("logs", "errors"),
+    "Logs and errors": ("logs", "errors", "watch"),
     "Ranks that hang": ("interrupt", "stacks", "collectives", "regroup"),
     "Debuggers": ("debug", "pm", "pdb", "clear", "debugger"),
 }

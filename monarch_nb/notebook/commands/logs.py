@@ -1,5 +1,5 @@
-"""`%mesh logs`: what ranks have written, also what the notebook has not shown; and `%mesh errors`:
-the last failure of a cell, with nothing cut short."""
+"""`%mesh logs`: what ranks have written, also what the notebook has not shown; `%mesh errors`: the
+last failure of a cell, with nothing cut short; `%mesh watch`: be told when a cell ends."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TAIL: Final = 20
 MAX_LINES: Final = 20_000  # more are not kept with their times
 NOTHING: Final = "ranks have written nothing yet"
+NO_PAGE: Final = "only a cell that runs in JupyterLab can tell you that it has ended"
 
 _LOGS: Final = Parser("%mesh logs", "%mesh logs, or %mesh logs 0-3 --tail 50 --grep loss")
 _LOGS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
@@ -35,6 +36,8 @@ _LOGS.add_argument("--name")
 
 _ERRORS: Final = Parser("%mesh errors", "%mesh errors, or %mesh errors 3")
 _ERRORS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+
+_WATCH: Final = Parser("%mesh watch", "%mesh watch")
 
 
 def _logs(session: Session, chosen: argparse.Namespace) -> None:
@@ -121,6 +124,22 @@ def _errors(session: Session, chosen: argparse.Namespace) -> None:
     say(wording.traceback(session.shell, errors, last.total, in_full=True))
 
 
+def _watch(session: Session, _: argparse.Namespace) -> None:
+    running = session.cells.running
+    is_next = running is not None and _only_watches(running.source)
+    if session.cells.watch(is_next=is_next):
+        session.live.notify(urgent=True)  # the cell may be short
+        say(f"you will be told when {'the next' if is_next else 'this'} cell ends")
+    else:
+        say(NO_PAGE)
+
+
+def _only_watches(source: str) -> bool:
+    # A cell that does nothing else ends at once: it is not the one that is meant
+    lines = [line.partition("#")[0].split() for line in source.splitlines()]
+    return all(words == ["%mesh", "watch"] for words in lines if words)
+
+
 LOGS: Final = Command(_LOGS, _logs, (
     ("logs [RANKS] [--tail N]", "the last lines that ranks have written, also what was hidden"),
     ("logs --grep REGEX --cell 7", "those lines that match, those of the cell In[7]"),
@@ -128,4 +147,7 @@ LOGS: Final = Command(_LOGS, _logs, (
 ))  # fmt: skip
 ERRORS: Final = Command(_ERRORS, _errors, (
     ("errors [RANKS]", "the last error of a cell in full, of all ranks or of these"),
+))  # fmt: skip
+WATCH: Final = Command(_WATCH, _watch, (
+    ("watch", "be told when this cell ends; alone in a cell: the next one"),
 ))  # fmt: skip

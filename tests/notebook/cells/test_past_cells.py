@@ -30,13 +30,17 @@ PAST = [
 ]
 
 
+def typed(past, ranks, name) -> str:
+    return offer(past, ranks, name).typed
+
+
 def numbers(found) -> list[str]:
     return [each.cell.what for each in found]
 
 
 def test_what_defines_is_offered_and_work_is_not():
-    assert offer(PAST, [1], None) == "%mesh replay 2-3,8 --ranks 1"
-    assert offer(PAST, [1], "a b") == "%mesh replay 2-3,8 --ranks 1 --name 'a b'"
+    assert typed(PAST, [1], None) == "%mesh replay 2-3,8 --ranks 1"
+    assert typed(PAST, [1], "a b") == "%mesh replay 2-3,8 --ranks 1 --name 'a b'"
     chosen = choose(PAST, None, None)
     assert numbers(chosen.run) == ["cell In[2]", "cell In[3]", "cell In[8]"]
     assert report(chosen, PAST) == (
@@ -56,10 +60,17 @@ def test_what_needs_data_that_was_sent_or_computed_is_left_out():
         cell(8, "y = new"),
         cell(9, "z = y", 1),
     ]
-    assert offer(past, [1], None) == "%mesh replay 2,7,9 --ranks 1"
-    assert offer([*past, cell(10, "from data import *", 1)], [1], None) == (
+    assert typed(past, [1], None) == "%mesh replay 2,7,9 --ranks 1"
+    assert typed([*past, cell(10, "from data import *", 1)], [1], None) == (
         "%mesh replay 2-4,6-7,9-10 --ranks 1"
     )
+
+
+def test_all_ranks_that_lack_something_are_offered_what_they_lack():
+    found = offer(PAST, None, None)
+    assert found == ("%mesh replay 2-3,8 --ranks 1", "2-3,8", (1,))
+    past = [cell(2, "x = 1", 1), cell(3, "y = x", 1, 3)]
+    assert offer(past, None, None) == ("%mesh replay 2-3", "2-3", (1, 3)), "each where it lacks"
 
 
 def test_nothing_is_offered_where_nothing_is_lacking():
@@ -70,7 +81,7 @@ def test_nothing_is_offered_where_nothing_is_lacking():
 
 def test_ranks_that_lack_different_cells_have_their_own():
     past = [cell(2, IMPORTS, 0, 1), cell(3, MODEL, 1)]
-    assert offer(past, [0, 1], None) == "%mesh replay 2-3"
+    assert typed(past, [0, 1], None) == "%mesh replay 2-3"
     assert [each.lacking for each in choose(past, None, None).run] == [(0, 1), (1,)]
     assert [each.lacking for each in choose(past, None, [0]).run] == [(0,)]
 

@@ -18,6 +18,7 @@ from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.hangs.stacks import Frame
 from monarch_nb.core.shape.extent import Extent, Point
+from monarch_nb.notebook.cells.past_cells import Offer
 from monarch_nb.notebook.debug.target import Choice
 from monarch_nb.notebook.output.kept import KeptOutputs
 from monarch_nb.notebook.session import session_of
@@ -161,6 +162,7 @@ class FakeSource:
         self.current: str | None = None
         self.namesakes: list[FakeMeshStatus] = []
         self.records: list[KeptRecord] = []
+        self.offers: dict[str, Offer] = {}
 
     # what the test does
 
@@ -287,6 +289,9 @@ class FakeSource:
 
     def kept_meshes(self) -> Sequence[KeptRecord]:
         return self.records
+
+    def replay(self, name: str) -> Offer | None:
+        return self.offers.get(name)
 
     def outputs(self, since_s: float) -> Sequence[Mapping[str, object]]:
         kept = KeptOutputs()

@@ -248,6 +248,14 @@ def _kept_record(record: KeptRecord) -> Json:
     }
 
 
+def _replay(context: Context, args: Args) -> Json:
+    # What ranks that were started again have to run; nothing where they lack nothing
+    offer = context.source.replay(args["mesh"])
+    if offer is None:
+        return {"line": "", "cells": "", "ranks": ""}
+    return {"line": offer.typed, "cells": offer.cells, "ranks": rank_list(offer.ranks)}
+
+
 _SLOW: Final = f"nothing was found within {5 * ANSWER_S:g} s; ask for less"
 
 QUESTIONS: Final = {
@@ -261,4 +269,5 @@ QUESTIONS: Final = {
     "debugger": Question(_debugger, ANSWER_S, _SLOW),
     "engines": Question(_engines, 5 * ANSWER_S, _SLOW),
     "kept": Question(_kept, 5 * ANSWER_S, _SLOW),
+    "replay": Question(_replay, 5 * ANSWER_S, _SLOW),
 }

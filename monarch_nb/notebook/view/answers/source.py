@@ -17,6 +17,7 @@ from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.shape.selection import check_ranks
 from monarch_nb.notebook import hangs, tracebacks
+from monarch_nb.notebook.cells import past_cells
 from monarch_nb.notebook.debug.target import NO_DEBUGGER, Choice
 from monarch_nb.notebook.shells import kept_outputs_of
 from monarch_nb.notebook.view.feed.inputs import FeedInputs, Nothing
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.status.sampling import Watch
     from monarch_nb.control.status.snapshots import MeshStatus, RankStatus, Snapshot
     from monarch_nb.core.curves import Curve
+    from monarch_nb.notebook.cells.past_cells import Offer
     from monarch_nb.notebook.cells.registry import CellRegistry
     from monarch_nb.notebook.debug.target import Debugging
     from monarch_nb.notebook.jobs.running import RunningJobs
@@ -190,6 +192,15 @@ class Source:
     def kept_meshes(self) -> Sequence[KeptRecord]:
         """Return the meshes that outlive their kernel; not those that this one drives."""
         return self._control.kept_meshes()
+
+    def replay(self, name: str) -> Offer | None:
+        """Return what gives ranks that were started again what cells have defined; None where no
+        rank lacks any of that."""
+        mesh = self._control.find(name)
+        if mesh is None:
+            return None
+        other = None if name == self._meshes.current_name() else name
+        return past_cells.offer(self._control.past_cells(mesh), None, other)
 
     def outputs(self, since_s: float) -> Sequence[Mapping[str, object]]:
         """Return the cells that run, and those that have changed since then, with outputs."""

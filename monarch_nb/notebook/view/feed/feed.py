@@ -205,7 +205,12 @@ class Feed:
         cell = self._inputs.cell
         if cell is None:
             return None
-        return {"number": cell.number, "id": cell.id, "since": max(self.clock(cell.since), 1)}
+        return {
+            "number": cell.number,
+            "id": cell.id,
+            "since": max(self.clock(cell.since), 1),
+            "watched": cell.is_watched,
+        }
 
     def _jobs(self) -> list[Json]:
         return [

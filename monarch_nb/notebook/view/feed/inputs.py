@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 
 class CellAtWork(NamedTuple):
-    """The notebook cell that runs in the kernel. `since`: `time.monotonic()`."""
+    """The notebook cell that runs in the kernel. `since`: `time.monotonic()`. `is_watched`: a
+    person wants to be told when it ends, however short it is."""
 
     number: int
     id: str | None
     since: float
+    is_watched: bool = False
 
 
 class Nothing(NamedTuple):

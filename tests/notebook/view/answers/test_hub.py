@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.notebook.cells.past_cells import Offer
 from monarch_nb.notebook.lifecycle import Lifecycle
 from monarch_nb.notebook.view.answers import pending_requests, questions
 from monarch_nb.notebook.view.answers.hub import Hub
@@ -228,6 +229,15 @@ def test_which_meshes_are_kept(hub, source):
         {"names": ["mesh0", "other"], "ranks": 9, "driven_by": None, "for_s": 28800.0},
         {"names": ["mesh0"], "ranks": 2, "driven_by": os.getppid(), "for_s": 0.5},
     ]}  # fmt: skip
+
+
+def test_what_ranks_that_were_started_again_have_to_run(hub, source):
+    page = Page(hub)
+    nothing = {"line": "", "cells": "", "ranks": ""}
+    assert page.ask("replay", mesh="mesh0")["value"] == nothing
+    source.offers["mesh0"] = Offer("%mesh replay 3-4 --ranks 1-2", "3-4", (1, 2))
+    told = page.ask("replay", 2, mesh="mesh0")["value"]
+    assert told == {"line": "%mesh replay 3-4 --ranks 1-2", "cells": "3-4", "ranks": "1-2"}
 
 
 def test_a_question_that_hangs_is_answered_late_and_stops_nothing(hub, source, monkeypatch):

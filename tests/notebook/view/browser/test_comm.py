@@ -136,6 +136,29 @@ def test_the_cell_is_known_by_the_id_of_its_page(kernel, page, tmp_path):
     kernel.until(lambda: any(m.get("cell", 0) is None for m in page.messages("delta")))
 
 
+def test_pages_are_told_of_whose_end_a_person_wants_to_know(kernel, page, tmp_path):
+    assert kernel.ok("%mesh watch").text().startswith("only a cell that runs in JupyterLab")
+    page.hello()
+    waiting = code_until(tmp_path / "seen")
+    cell = run_with_id(kernel, f"%mesh watch\n{waiting}", "watched")
+
+    def is_watched():
+        cells = [delta.get("cell") for delta in page.messages("delta")]
+        return [each["id"] for each in cells if each and each["watched"]]
+
+    kernel.until(lambda: is_watched() == ["watched"])
+    (tmp_path / "seen").touch()
+    assert kernel.finish(cell).text() == "you will be told when this cell ends\n"
+
+    (tmp_path / "seen").unlink()
+    cell = run_with_id(kernel, "# the long one\n%mesh watch", "alone")
+    assert kernel.finish(cell).text() == "you will be told when the next cell ends\n"
+    cell = run_with_id(kernel, waiting, "next")
+    kernel.until(lambda: is_watched() == ["watched", "next"])
+    (tmp_path / "seen").touch()
+    kernel.finish(cell)
+
+
 def run_with_id(kernel, code, cell_id):
     from tests.kernel.client import Cell
 

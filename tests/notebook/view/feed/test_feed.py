@@ -72,7 +72,8 @@ def test_a_state_says_everything(world):
             "usage": {"ranks": "0-3", "cpu": [0] * 4, "rss": [0] * 4, "queue": [0] * 4,
                       "calls": [0] * 4, "failed": [0] * 4, "beat": [0] * 4},
         }},
-        "cell": {"number": 7, "id": "abc", "since": 50}, "current": None, "jobs": [],
+        "cell": {"number": 7, "id": "abc", "since": 50, "watched": False},
+        "current": None, "jobs": [],
     }  # fmt: skip
 
 

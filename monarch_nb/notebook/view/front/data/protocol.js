@@ -3,7 +3,7 @@
 
 /**
  * @typedef {{name: string, ended: string | null}} Host
- * @typedef {{number: number, id: string | null, since: number}} Cell the notebook cell that runs
+ * @typedef {{number: number, id: string | null, since: number, watched?: boolean}} Cell the notebook cell that runs; `watched`: somebody wants to be told of its end
  * @typedef {{job: number, mesh: string, engine: string, id: string, said: string, state: "coming" | "up" | "scaling" | "failed", hosts: number, enough: number, ends: number | null}} Job hosts that an engine was asked for; `ends`: milliseconds since 1970
  * @typedef {[ranks: string, state: string, what: string, detail: string, since: number | number[]]} RankRow
  * @typedef {{id: number | string, ranks: string, headline: string, where: string, what: string, at: number, count: number}} Failure
