@@ -177,7 +177,7 @@ def test_what_failed_before_a_heal_is_of_the_past_until_it_is_dismissed(mesh):
     assert {each.failure.what for each in past} == {"cell"}
     assert made.client.failures.past(made.name) is past
     [died] = [each for each in past if each.failure.ranks == (3,)]
-    assert re.fullmatch(r"healed \d+\.\d s later: a new process", died.became)
+    assert re.fullmatch(r"healed \S+ s later: a new process", died.became)
     assert died.failure.lines == ("last words",)
     assert began < died.failure.came_at < time.time()
     [raised] = [each for each in past if not each.failure.record.died]

@@ -12,7 +12,7 @@ import { placeText, ranksText, tellMore } from './failures.js';
  * @typedef {{row: HTMLElement, age: HTMLElement, past: PastFailure}} Shown
  */
 
-const FIRST = 4;
+const LATEST = 4; // the rest are a click away
 
 export class History {
   /** @param {HTMLElement} el @param {{ask(id: number): Promise<{text: string, lines?: string[]}>, dismiss(id: number | null): void, onJump(number: number): void}} events */
@@ -20,7 +20,7 @@ export class History {
     this.events = events;
     /** @type {Map<number, Shown>} */
     this.shown = new Map();
-    this.most = FIRST;
+    this.most = LATEST;
     /** @type {PastFailure[]} */
     this.past = [];
     this.rows = element('div', 'past-rows');
