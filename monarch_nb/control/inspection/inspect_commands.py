@@ -18,11 +18,11 @@ from monarch_nb.control.inspection import kernels
 from monarch_nb.control.inspection.asked import MAX_LINES, SCHEMA, Asked
 from monarch_nb.control.inspection.kernels import Told
 from monarch_nb.control.jobs.kept.visiting import AskError
+from monarch_nb.control.output.log_times import clock_text
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.selection import SelectionError, read_ranks
 from monarch_nb.core.text.lines import Throttle
 from monarch_nb.core.text.stream_folder import StreamFolder
-from monarch_nb.core.text.units import clock_text
 from monarch_nb.host.rundir import Owner
 
 _TAIL: Final = 20

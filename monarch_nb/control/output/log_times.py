@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -24,6 +25,14 @@ class TimedLine(NamedTuple):
 
     at: float | None
     text: str
+
+
+def clock_text(at: float | None, form: str = "%H:%M:%S") -> str:
+    """Return `14:03:22.123`, a `time.time()` on this host's clock; `-` where it is not known."""
+    if at is None:
+        return "-"
+    whole, thousandths = divmod(round(at * 1000), 1000)
+    return f"{time.strftime(form, time.localtime(whole))}.{thousandths:03d}"
 
 
 def times_of(path: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sized
 
 
@@ -42,11 +41,3 @@ def duration(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
-
-
-def clock_text(at: float | None, form: str = "%H:%M:%S") -> str:
-    """Return `14:03:22.123`, a `time.time()` on this host's clock; `-` where it is not known."""
-    if at is None:
-        return "-"
-    whole, thousandths = divmod(round(at * 1000), 1000)
-    return f"{time.strftime(form, time.localtime(whole))}.{thousandths:03d}"

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from monarch_nb.control.output.log_times import clock_text
 from monarch_nb.core.errors.folding import rank_runs, rank_words
 from monarch_nb.core.text.stream_folder import StreamFolder
-from monarch_nb.core.text.units import clock_text, duration
+from monarch_nb.core.text.units import duration
 from monarch_nb.notebook import options, tracebacks
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.commands.command import Command, say

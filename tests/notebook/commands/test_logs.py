@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from monarch_nb.control.output.log_times import TimedLine, times_of
+from monarch_nb.control.output.log_times import TimedLine, clock_text, times_of
 from monarch_nb.control.output.logbook import Logbook, RankLog, index_of, older_half
-from monarch_nb.core.text.units import clock_text
 from monarch_nb.notebook.view.answers import whole_logs
 from tests.kernel.client import KernelClient
 from tests.support import eventually

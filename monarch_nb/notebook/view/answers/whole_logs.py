@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from monarch_nb.core.text.units import clock_text
+from monarch_nb.control.output.log_times import clock_text
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import Logbook
