@@ -136,7 +136,10 @@ def test_what_failed_is_told_after_a_heal_too():
     name = f"mesh_{uuid.uuid4().hex[:8]}"
     with KernelClient("monarch") as kernel:
         kernel.ok(f"%mesh up --gpus 2 --name {name}", timeout_s=60)
-        cell = "%%mesh\nimport os\nprint('last words of', rank)\nif rank: os.kill(os.getpid(), 9)"
+        cell = (
+            "%%mesh\nimport os\nprint('last words of', rank, flush=True)\n"
+            "if rank: os.kill(os.getpid(), 9)"
+        )
         number = kernel.run(cell).reply["content"]["execution_count"]
         assert "healed" not in kernel.ok("%mesh errors --history").text()
         kernel.ok("%mesh heal")
