@@ -202,10 +202,10 @@ class Failures:
             found = groups.get(key)
             if found is None:
                 found = Failure(self._next_id(), (), record, what, at, 0)
+            came_at = time.time() - (time.monotonic() - at)
             if not found.count or at > found.at + ANEW_S:
-                came_at = time.time() - (time.monotonic() - at)
                 lines = self._tail.before(came_at, LINES, place.mesh, place.rank, place.number)
-                found = replace(found, lines=lines, came_at=came_at)
+                found = replace(found, lines=lines)
             groups[key] = replace(
                 found,
                 ranks=tuple(sorted({*found.ranks, place.rank})),
@@ -213,6 +213,7 @@ class Failures:
                 what=what,
                 at=max(at, found.at),
                 count=found.count + 1,
+                came_at=max(came_at, found.came_at),
             )
             if len(groups) > MAX_GROUPS:
                 del groups[min(groups, key=lambda each: groups[each].at)]
