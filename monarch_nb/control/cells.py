@@ -200,6 +200,7 @@ class CellRun(Waiter):
         return rank is not None and rank not in self.outcomes
 
     def lost(self, ended: Exit) -> None:
+        self._client.failures.died_in(ended.process, self._cell.what)
         if not self._client.elastic.holds(ended.process):
             self.lose(self._rank_of[ended.process], ended)
 

@@ -113,7 +113,7 @@ class Client(Runtime):
         self._closed = threading.Event()
         self.output = OutputService(self.supervision, Logbook(self._log_dir(), config.log_bytes))
         self.tail, self.metrics = self.output.tail, self.output.metrics
-        self.failures = Failures(self.proc, self.supervision)
+        self.failures = Failures(self.proc, self.supervision, self.tail)
         self.comms = CommService(self.proc, self.supervision, self.output.called)
         self.debuggers = DapService(self.proc)
         self.status = StatusService(self.proc, self.supervision)

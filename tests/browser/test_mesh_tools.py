@@ -246,17 +246,46 @@ def test_the_log_is_followed_filtered_and_searched(new_notebook: Notebook) -> No
     tools.setting("logTimes").check()
     tools.palette("Show Logs of the Mesh")
     log.root.locator(".mnb-log-time").wait_for()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d\n\[1\]\nWARNING:train:the loss is nan", *log.lines())
+    timed = r"\d\d:\d\d:\d\d\.\d{3}\n\[1\]\nWARNING:train:the loss is nan"
+    assert re.fullmatch(timed, *log.lines())
     tools.pictures("log-times")
     log.field("Level").select_option("all levels")
     log.field("Ranks").fill("")
     log.field("Search").fill(r"step [34]")
     log.counts("8 found in 25 lines")
+    log.press("next match")  # from the first line in sight
+    log.counts(re.compile("^[1-8] of 8 found in 25 lines$"))
+    place = int(log.root.locator(".mnb-log-count").inner_text()[0])
+    log.press("next match")
+    log.counts(f"{place % 8 + 1} of 8 found in 25 lines")
+    log.press("previous match")
+    log.counts(f"{place} of 8 found in 25 lines")
     tools.pictures("log")
+    download(log)
+    log.press("times")
+    log.root.locator(".mnb-log-time").first.wait_for(state="detached")
     log.field("Search").fill("step [")
     assert log.field("Search").get_attribute("aria-invalid") == "true"
     log.field("Search").fill("")
     flood(tools, log)
+
+
+def download(log: Log) -> None:
+    """The whole log of two ranks, also what the page has forgotten."""
+    log.press("clear")
+    log.counts("0 found in 0 lines")
+    log.field("Ranks").fill("1-2")
+    with log.page.expect_download() as downloads:
+        log.press("download")
+    saved = downloads.value
+    assert saved.suggested_filename == "mesh0.1-2.log.txt"
+    lines = Path(saved.path()).read_text().splitlines()
+    timed = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \[(\d)\] (.*)"
+    found = [match for line in lines if (match := re.fullmatch(timed, line))]
+    assert len(found) == len(lines) == 13
+    assert [match[1] for match in found] == ["1"] * 7 + ["2"] * 6
+    assert found[-1][2] == "step 4 of 2"
+    log.field("Ranks").fill("")
 
 
 def flood(tools: Tools, log: Log) -> None:

@@ -24,6 +24,11 @@ WAITING = """%%mesh
 import time
 time.sleep(60)"""
 
+LAST_WORDS = """%%mesh --noblock
+import time
+print("the last words of", rank)
+time.sleep(60)"""
+
 FAILING = """%%mesh
 import time
 if rank == 2:
@@ -102,7 +107,7 @@ def test_a_failure_a_death_and_healing(lab: MeshPage) -> None:
     view.press("interrupt")
     failing.finish().shows("ranks 0-1,3 were interrupted at")
 
-    lab.notebook.start("%%mesh --noblock\nimport time\ntime.sleep(60)").finish()
+    lab.notebook.start(LAST_WORDS).finish()
     view.says("4 ranks: 4 busy")
     pid = view.pid(1)
     took = view.turns(1, DEAD, lambda: kill(pid))
@@ -116,6 +121,23 @@ def test_a_failure_a_death_and_healing(lab: MeshPage) -> None:
     view.tells("rank 1 started again, with an empty namespace")
     assert view.colour(1) != DEAD
     assert view.pid(1) != pid
+
+    past = view.root.locator(".mnb-history [role=listitem]")
+    past.get_by_text(re.compile(r"^healed \S+ s later: a new process$")).wait_for()
+    assert re.search(r"rank 1\n\d\d:\d\d:\d\d, \d+ s ago\n", past.inner_text())
+    head = past.locator(".mnb-failure-head")
+    head.press("Enter")
+    past.locator("pre", has_text="killed by signal 9").wait_for()
+    past.get_by_text("what it had written").click()
+    past.locator("pre", has_text="the last words of 1").wait_for()
+    assert head.get_attribute("aria-expanded") == "true"
+    lab.pictures("history")
+    past.get_by_role("button", name="cell In[3]").click()
+    lab.notebook.cell(2).element.and_(lab.page.locator(".jp-mod-active")).wait_for()
+    past.get_by_role("button", name="dismiss what failed on rank 1").press("Enter")
+    past.wait_for(state="detached")
+    view.tells("1 dismissed")
+    view.tells("ZeroDivisionError: division by zero")
 
 
 def kill(pid: int) -> float:

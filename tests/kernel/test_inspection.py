@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -131,6 +132,34 @@ def test_failures_are_told_once_for_all_ranks_alike(kernel):
     assert line.endswith("ranks 1-2: ValueError: bad batch")
 
 
+def test_what_failed_is_told_after_a_heal_too():
+    name = f"mesh_{uuid.uuid4().hex[:8]}"
+    with KernelClient("monarch") as kernel:
+        kernel.ok(f"%mesh up --gpus 2 --name {name}", timeout_s=60)
+        cell = (
+            "%%mesh\nimport os\nprint('last words of', rank, flush=True)\n"
+            "if rank: os.kill(os.getpid(), 9)"
+        )
+        number = kernel.run(cell).reply["content"]["execution_count"]
+        assert "healed" not in kernel.ok("%mesh errors --history").text()
+        kernel.ok("%mesh heal")
+        told_again = kernel.ok("%mesh errors --history").text()
+        head, *lines = told_again.splitlines()
+        died = rf"\d\d:\d\d:\d\d\.\d{{3}}, \S+ s ago, {name} rank 1, cell In\[{number}\]"
+        assert re.fullmatch(died, head)
+        assert "RankExited: the process was killed by signal 9 (SIGKILL)" in lines[0]
+        assert lines[-3:-1] == ["  what rank 1 had written:", "    last words of 1"]
+        assert re.fullmatch(r"  healed \S+ s later: a new process", lines[-1])
+        assert (
+            kernel.ok("%mesh errors 0 --history").text() == "nothing has failed on the ranks yet\n"
+        )
+        [mesh] = told("status", "--kernel", pid_of(kernel))["meshes"]
+        assert mesh["failures"] == []
+        [past] = mesh["past_failures"]
+        assert (past["ranks"], past["what"]) == ("1", f"cell In[{number}]")
+        assert past["became"].startswith("healed ")
+
+
 def test_a_failed_call_is_told_too(kernel):
     kernel.ok(
         "from monarch_nb import Actor, endpoint\n"
@@ -171,7 +200,14 @@ def test_logs_have_the_last_lines_equal_ones_once(kernel, busy):
     assert err.startswith(f"whole logs of {MESH}: /")
     assert shown("logs", MESH, "--ranks", "0,2", "--tail", 1) == ["[0] rank 0", "[2] rank 2"]
     found = told("logs", MESH, "--tail", 1)
+    times = [each.pop("at") for each in found["lines"]]
+    assert all(abs(time.time() - at) < 60 for at in times)
     assert found["lines"] == [{"rank": each, "text": f"rank {each}"} for each in range(3)]
+    timed = shown("logs", MESH, "--ranks", "0,2", "--tail", 1, "--times")
+    assert [line.partition(" ")[0] for line in timed] == ["[0]", "[2]"]
+    for line, at in zip(timed, times[::2], strict=True):
+        came = time.strftime("%H:%M:%S", time.localtime(at))
+        assert re.fullmatch(rf"\[(\d)\] {came}\.{round(at * 1000) % 1000:03d} rank \1", line)
     assert list(Path(found["folder"]).glob(f"{MESH}.*.log"))
 
 

@@ -34,9 +34,10 @@ export function searchOf(text: string): RegExp | string | null {
   }
 }
 
-/** "14:03:22" */
+/** "14:03:22.123" */
 export function clockText(at: number): string {
-  return new Date(at).toTimeString().slice(0, 8);
+  const time = new Date(at);
+  return `${time.toTimeString().slice(0, 8)}.${String(time.getMilliseconds()).padStart(3, '0')}`;
 }
 
 /** Where the search finds something in a text: [from, to], at most 200. */
@@ -146,6 +147,12 @@ export class LogLines {
       this.#lost += lines.length ? 0 : gap.count;
     }
     this.merge(inside);
+  }
+
+  /** The how manieth of those that are found this shown line is, from 1; 0: it is none of them. */
+  placeOfFound(index: number): number {
+    const isFound = index >= 0 && index < this.shown.length && this.isFound(this.shown[index]);
+    return isFound ? this.shown.slice(0, index + 1).filter(line => this.isFound(line)).length : 0;
   }
 
   /** How many of the shown lines came after this one. */

@@ -3,9 +3,19 @@
 import { Widget } from '@lumino/widgets';
 
 import { showError } from '../actions.js';
-import { button, type Connection, copyText, element, type LogLine, runs, setText } from '../front.js';
+import {
+  button,
+  type Connection,
+  copyText,
+  element,
+  type LogLine,
+  runs,
+  runsText,
+  setText
+} from '../front.js';
 import type { Link } from '../kernel/links.js';
 import { choiceField, named, statusLine, textField } from '../ui/elements.js';
+import { saveLogs } from './download.js';
 import { type Choice, clockText, LogLines, searchOf } from './loglines.js';
 import { LogView } from './logview.js';
 
@@ -40,6 +50,10 @@ export class LogPanel extends Widget {
   readonly #count = statusLine('log-count');
   readonly #pill = button('', 'Go to the newest line', () => { this.#view.toEnd(); });
   readonly #note = statusLine('log-note');
+  readonly #times = toggle('times', 'Tell when each line came', isOn => { this.#showTimes(isOn); });
+  readonly #save = button('download', 'Save the whole logs of these ranks as one file, with times', () => {
+    void this.#download();
+  });
   #only = false;
   /** The newest line when the user left the end. */
   #seen = -1;
@@ -62,7 +76,7 @@ export class LogPanel extends Widget {
     this.addClass('mnb-log');
     this.#lines = new LogLines(choice.logLines);
     this.#view = new LogView(this.#lines);
-    this.#view.hasTimes = choice.logTimes;
+    this.#showTimes(choice.logTimes);
     named(this.#view.node, `Log of ${mesh}`);
     this.#view.onFollow = () => { this.#tellNew(); };
     this.#pill.classList.add('mnb-log-pill');
@@ -88,8 +102,7 @@ export class LogPanel extends Widget {
 
   take({ logLines, logTimes }: LogChoice): void {
     this.#lines.limit(logLines);
-    this.#view.hasTimes = logTimes;
-    this.#view.layOut();
+    this.#showTimes(logTimes);
   }
 
   protected override onActivateRequest(): void {
@@ -162,6 +175,38 @@ export class LogPanel extends Widget {
     }
   }
 
+  #showTimes(isOn: boolean): void {
+    this.#times.setAttribute('aria-pressed', String(isOn));
+    this.#view.hasTimes = isOn;
+    this.#view.layOut();
+  }
+
+  /** All that the kernel has of the ranks that are chosen, whatever the search is. */
+  async #download(): Promise<void> {
+    const connection = this.#connection;
+    if (!connection) {
+      return;
+    }
+    this.#save.disabled = true;
+    const ranks = this.#chosenRanks();
+    const tell = (size: number) => {
+      setText(this.#note, `downloading: ${(size / 1e6).toFixed(1)} MB`);
+    };
+    const isOver = () => connection !== this.#connection || this.isDisposed;
+    try {
+      await saveLogs(connection, this.mesh, ranks && runsText(ranks), tell, isOver);
+      setText(this.#note, '');
+    } catch (error) {
+      setText(this.#note, '');
+      showError(error);
+    }
+    this.#save.disabled = false;
+  }
+
+  #chosenRanks(): number[] | null {
+    return this.#ranks.value.trim() ? runs(this.#ranks.value) : null;
+  }
+
   #stopFilling(): void {
     clearTimeout(this.#quiet);
     this.#stops++;
@@ -214,7 +259,12 @@ export class LogPanel extends Widget {
       this.#layOut();
     });
     const earlier = button('earlier', 'Get earlier lines from the kernel', () => { void this.#getEarlier(); });
-    bar.append(this.#ranks, this.#level, this.#search, this.#count, only, wrap, earlier, copy, clear);
+    const previous = button('↑', 'Previous line that is found (Shift Enter)', () => { this.#find(-1); });
+    const next = button('↓', 'Next line that is found (Enter)', () => { this.#find(1); });
+    named(previous, 'previous match');
+    named(next, 'next match');
+    const find = [this.#search, previous, next, this.#count, only];
+    bar.append(this.#ranks, this.#level, ...find, wrap, this.#times, earlier, copy, this.#save, clear);
     return bar;
   }
 
@@ -223,7 +273,8 @@ export class LogPanel extends Widget {
     const isWrong = typeof search === 'string';
     this.#search.setAttribute('aria-invalid', String(isWrong));
     this.#search.title = isWrong ? search : '';
-    const ranks = this.#ranks.value.trim() ? new Set(runs(this.#ranks.value)) : null;
+    const chosen = this.#chosenRanks();
+    const ranks = chosen && new Set(chosen);
     const level = this.#level.value as Choice['level'];
     this.#lines.choose({ ranks, level, search: isWrong ? null : search, only: this.#only });
     this.#layOut();
@@ -231,24 +282,32 @@ export class LogPanel extends Widget {
 
   /** Enter: to the next line that is found, with Shift to the one before. */
   #onSearchKey(event: KeyboardEvent): void {
-    if (event.key !== 'Enter' || !this.#lines.found) {
+    if (event.key === 'Enter') {
+      event.preventDefault();
+      this.#find(event.shiftKey ? -1 : 1);
+    }
+  }
+
+  /** Go to the next line that is found, or the one before. */
+  #find(step: 1 | -1): void {
+    if (!this.#lines.found) {
       return;
     }
-    event.preventDefault();
     const { shown } = this.#lines;
-    const step = event.shiftKey ? -1 : 1;
     let at = this.#view.place;
     do {
       at = (at + step + shown.length) % shown.length;
     } while (!this.#lines.isFound(shown[at]));
     this.#view.show(at);
+    this.#tell();
   }
 
   #tell(): void {
     this.#tellNew();
     const { size, shown, found, search, gone, skipped } = this.#lines;
     const lines = shown.length === size ? `${size} lines` : `${shown.length} of ${size} lines`;
-    const all = search ? `${found} found in ${lines}` : lines;
+    const place = this.#lines.placeOfFound(this.#view.marked);
+    const all = search ? `${place ? `${place} of ` : ''}${found} found in ${lines}` : lines;
     const less = [gone && `${gone} older ones dropped`, skipped && `${skipped} skipped`];
     setText(this.#count, [all, ...less].filter(Boolean).join(', '));
   }

@@ -79,6 +79,11 @@ export class LogView {
     return this.#marked >= 0 ? this.#marked : this.#heights.at(this.node.scrollTop / LINE_PX);
   }
 
+  /** The line that a search went to last; -1: none. */
+  get marked(): number {
+    return this.#marked;
+  }
+
   forgetPlace(): void {
     this.#marked = -1;
   }
@@ -132,7 +137,7 @@ export class LogView {
   /** Characters in a line of the box, beside the rank and the time. */
   #columnsNow(): number {
     const width = this.#probe.getBoundingClientRect().width / 100;
-    const room = this.node.clientWidth - (this.hasTimes ? 16 : 8) * width - 16;
+    const room = this.node.clientWidth - (this.hasTimes ? 20 : 8) * width - 16;
     return width > 0 ? Math.max(20, Math.floor(room / width)) : 0;
   }
 

@@ -18,6 +18,7 @@ from monarch_nb.control.inspection import kernels
 from monarch_nb.control.inspection.asked import MAX_LINES, SCHEMA, Asked
 from monarch_nb.control.inspection.kernels import Told
 from monarch_nb.control.jobs.kept.visiting import AskError
+from monarch_nb.control.output.log_times import clock_text
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.selection import SelectionError, read_ranks
 from monarch_nb.core.text.lines import Throttle
@@ -36,6 +37,7 @@ def add_commands(commands: Any) -> None:
     logs = commands.add_parser("logs", help="what ranks have written")
     logs.add_argument("--tail", type=_count, default=_TAIL, metavar="N", help="lines of each rank")
     logs.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
+    logs.add_argument("--times", action="store_true", help="when each line came")
     logs.set_defaults(run=_logs)
     stacks = commands.add_parser("stacks", help="where ranks are in their code")
     stacks.set_defaults(run=_stacks)
@@ -81,13 +83,14 @@ def _show(chosen: argparse.Namespace, command: str, told: Sequence[Told]) -> int
 def _logs(chosen: argparse.Namespace) -> int:
     asked = Asked("logs", chosen.mesh, chosen.ranks, chosen.tail, chosen.follow)
     if chosen.follow:
-        return _follow(asked, kernels.choose(chosen.mesh, chosen.kernel), as_json=chosen.json)
+        return _follow(asked, kernels.choose(chosen.mesh, chosen.kernel), chosen)
     told = _one(chosen, asked)
     if chosen.json:
         _print_json("logs", [told])
         return 0
     answer = told.answer or {}
-    _say(_folded(answer["lines"], answer["size"]) or f"no line{_of(asked)} of {answer['mesh']}\n")
+    lines = _folded(answer["lines"], answer["size"], times=chosen.times)
+    _say(lines or f"no line{_of(asked)} of {answer['mesh']}\n")
     if answer["left_out"]:
         _tell(f"... {answer['left_out']} earlier lines left out ...\n")
     _tell(f"whole logs of {answer['mesh']}: {answer['folder']}\n")
@@ -98,12 +101,13 @@ def _of(asked: Asked) -> str:
     return "" if asked.ranks is None else f" of {rank_words(asked.ranks)}"
 
 
-def _folded(lines: Sequence[Mapping[str, Any]], size: int) -> str:
-    # as cells show them: labelled, equal ones once
+def _folded(lines: Sequence[Mapping[str, Any]], size: int, *, times: bool) -> str:
+    # as cells show them: labelled, equal ones once; a kernel of an older version tells no times
     unhidden = Throttle(burst=math.inf)
     folder = StreamFolder({each["rank"] for each in lines}, size, throttle=unhidden)
     for each in lines:
-        folder.feed(each["rank"], "stdout", f"{each['text']}\n", 0.0)
+        came = f"{clock_text(each.get('at'))} " if times else ""
+        folder.feed(each["rank"], "stdout", f"{came}{each['text']}\n", 0.0)
     return "".join(text for _, text in folder.flush(0.0))
 
 
@@ -114,15 +118,15 @@ def _one(chosen: argparse.Namespace, asked: Asked) -> Told:
     return told
 
 
-def _follow(asked: Asked, owner: Owner, *, as_json: bool) -> int:
+def _follow(asked: Asked, owner: Owner, chosen: argparse.Namespace) -> int:
     for answer in kernels.answers(asked, owner):
         if answer["left_out"]:
             _tell(f"... {answer['left_out']} lines left out, the logs have them ...\n")
-        if as_json:
+        if chosen.json:
             who = {"schema": SCHEMA, "command": "logs", "pid": owner.pid, "mesh": answer["mesh"]}
             _say("".join(f"{json.dumps({**who, **each})}\n" for each in answer["lines"]))
         else:
-            _say(_folded(answer["lines"], answer["size"]))
+            _say(_folded(answer["lines"], answer["size"], times=chosen.times))
     _tell(f"process {owner.pid} has ended\n")
     return 0
 

@@ -33,10 +33,14 @@ def last(inspected: Inspected, asked: Asked) -> dict[str, Any]:
     room, left_out = MAX_CHARS // len(ranks), 0
     found: list[dict[str, Any]] = []
     for rank in ranks:
-        texts = [clip(each, MAX_LINE) for each in book.last(name, rank, asked.lines)]
+        lines = book.last(name, rank, asked.lines)
+        texts = [clip(each.text, MAX_LINE) for each in lines]
         kept = _newest(texts, room)
         left_out += len(texts) - len(kept)
-        found += [{"rank": rank, "text": text} for text in kept]
+        times = [each.at for each in lines[len(texts) - len(kept) :]]
+        found += [
+            {"rank": rank, "text": text, "at": at} for text, at in zip(kept, times, strict=True)
+        ]
     return {
         "mesh": name,
         "size": size,

@@ -25,7 +25,8 @@ from monarch_nb.meshes.states import ProcsState
 if TYPE_CHECKING:
     from monarch_nb.control.debug.sessions import DebugService
     from monarch_nb.control.inspection.asked import Asked
-    from monarch_nb.control.output.failures import Failure, Failures
+    from monarch_nb.control.output.failure_history import Failure
+    from monarch_nb.control.output.failures import Failures
     from monarch_nb.control.output.routing import OutputService
     from monarch_nb.control.status.sampling import StatusService
     from monarch_nb.control.status.snapshots import MeshStatus, RankStatus, Snapshot
@@ -126,6 +127,10 @@ def _mesh(inspected: Inspected, mesh: MeshStatus, seen: Snapshot, each: bool) ->
         "calls": sum(one.calls for one in mesh.ranks),
         "failed": sum(one.failed for one in mesh.ranks),
         "failures": [_failure(one) for one in inspected.failures.of(mesh.name)],
+        "past_failures": [
+            {**_failure(one.failure), "became": one.became}
+            for one in inspected.failures.past(mesh.name)
+        ],
     }
     if each:
         told["ranks"] = [_rank(one, seen) for one in mesh.ranks]

@@ -1,10 +1,11 @@
 """What has failed on ranks, equal errors once: in cells, in calls by whomever, by dying.
 
 Rules of the file: a rank numbers its errors, so one that comes with the outcome of a cell and again
-when the rank is asked counts once. What a person has interrupted or stopped is no failure, and the
-death of a rank that was healed is none any more; of one that came back by itself it is. The 32
-kinds of failure of a mesh that happened last are kept. Everything but `of` runs in the inbox thread
-or returns at once.
+when the rank is asked counts once. What a person has interrupted or stopped is no failure. The
+death of a rank that was healed is one of the past (`failure_history.py`), and so is what only ranks
+have raised that were started again; what happened to one that came back by itself stays. The 32
+kinds of failure of a mesh that happened last are kept. What does not say otherwise runs in the
+inbox thread or returns at once.
 """
 
 from __future__ import annotations
@@ -13,9 +14,17 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from monarch_nb.control.output.failure_history import (
+    STOPPED,
+    Failure,
+    FailureHistory,
+    PastFailure,
+    parted,
+    replaced,
+)
 from monarch_nb.core.errors.records import ErrorRecord, FrameRecord
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.status import GetDetails, KeptError, RankDetails
@@ -23,6 +32,7 @@ from monarch_nb.meshes.states import Place, ProcsState, newest_of, place_of
 from monarch_nb.process.supervision.recent_errors import KEPT
 
 if TYPE_CHECKING:
+    from monarch_nb.control.output.tail import Tail
     from monarch_nb.process.exit import Exit
     from monarch_nb.process.process import Proc
     from monarch_nb.process.supervision.supervision import MeshState, Supervision
@@ -30,27 +40,8 @@ if TYPE_CHECKING:
 _WANTED: Final = {"KeyboardInterrupt", "CancelledError", "CallInterrupted", "CallCancelled"}
 MAX_GROUPS: Final = 32
 MAX_MESHES: Final = 32  # the one whose last failure is the oldest gives way
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Errors that arose in the same way.
-
-    Attributes:
-        id: tells failures apart, for the life of the client.
-        ranks: those that had it, in order.
-        record: the error of the one that had it last; messages may differ by rank.
-        what: what it ran, as on the board: the cell, or the endpoint.
-        at: when it happened last (`time.monotonic()`).
-        count: how often, on all ranks together.
-    """
-
-    id: int
-    ranks: tuple[int, ...]
-    record: ErrorRecord
-    what: str
-    at: float
-    count: int
+LINES: Final = 10  # of a rank's output that are kept with its failure
+ANEW_S: Final = 1.0  # of failures that come faster the lines of the first are kept
 
 
 class _Told:
@@ -81,9 +72,12 @@ class Failures:
         ['ValueError: bad batch']
     """
 
-    def __init__(self, proc: Proc, supervision: Supervision) -> None:
+    def __init__(self, proc: Proc, supervision: Supervision, tail: Tail) -> None:
         self._proc = proc
         self._supervision = supervision
+        self._tail = tail
+        self._history = FailureHistory()
+        self._ran: dict[int, str] = {}  # what ranks have died in
         self._meshes: dict[str, dict[Hashable, Failure]] = {}
         self._numbers: dict[str, int] = {}
         self._shown: dict[str, tuple[Failure, ...]] = {}
@@ -103,6 +97,34 @@ class Failures:
         if state is not None and state.number != self._numbers.get(mesh):
             return ()
         return self._shown.get(mesh, ())
+
+    def past(self, mesh: str) -> tuple[PastFailure, ...]:
+        """Return those of meshes of this name that are over, the newest first; the same object
+        while nothing changes. Any thread.
+        """
+        state = newest_of(self._supervision, mesh)
+        with self._lock:
+            if state is not None and self._numbers.get(mesh, state.number) != state.number:
+                self._leave(mesh)
+            return self._history.of(mesh)
+
+    def everything(self) -> list[tuple[str, Failure, str]]:
+        """Return all that is known, of all meshes, what happened last first: the mesh, the failure,
+        and what became of it; empty where it is not over. Any thread.
+        """
+        with self._lock:
+            now = [(mesh, each, "") for mesh, shown in self._shown.items() for each in shown]
+            past = [(one.mesh, one.failure, one.became) for one in self._history.everything()]
+        return sorted([*now, *past], key=lambda told: told[1].at, reverse=True)
+
+    def dismiss(self, mesh: str, failure: int | None) -> int:
+        """Forget one that is over, or all of a mesh (None). Returns how many. Any thread."""
+        with self._lock:
+            return self._history.dismiss(mesh, failure)
+
+    def died_in(self, process: int, what: str) -> None:
+        """Note what a process has run that is lost, before its end is told."""
+        self._ran[process] = what
 
     def cell_failed(self, process: int, number: int, record: ErrorRecord, what: str) -> None:
         """Note a cell that has ended with an error, which has this number on its rank."""
@@ -165,10 +187,11 @@ class Failures:
     def _exited(self, ended: Exit) -> None:
         with self._lock:
             self._told.pop(ended.process, None)
+        what = self._ran.pop(ended.process, "")
         place = place_of(self._supervision, ended.process)
         if ended.asked or place.state is None or place.state.ended or place.state.internal:
             return
-        self._add(place, record_of_death(ended), "", time.monotonic(), ended.plainly())
+        self._add(place, record_of_death(ended), what, time.monotonic(), ended.plainly())
 
     def _add(self, place: Place, record: ErrorRecord, what: str, at: float, kind: str = "") -> None:
         if place.state is None or record.ename in _WANTED:
@@ -178,12 +201,19 @@ class Failures:
             groups = self._groups(place)
             found = groups.get(key)
             if found is None:
-                self._last_id += 1
-                found = Failure(self._last_id, (), record, what, at, 0)
-            ranks = tuple(sorted({*found.ranks, place.rank}))
-            last, count = max(at, found.at), found.count + 1
+                found = Failure(self._next_id(), (), record, what, at, 0)
+            came_at = time.time() - (time.monotonic() - at)
+            if not found.count or at > found.at + ANEW_S:
+                lines = self._tail.before(came_at, LINES, place.mesh, place.rank, place.number)
+                found = replace(found, lines=lines)
             groups[key] = replace(
-                found, ranks=ranks, record=record, what=what, at=last, count=count
+                found,
+                ranks=tuple(sorted({*found.ranks, place.rank})),
+                record=record,
+                what=what,
+                at=max(at, found.at),
+                count=found.count + 1,
+                came_at=max(came_at, found.came_at),
             )
             if len(groups) > MAX_GROUPS:
                 del groups[min(groups, key=lambda each: groups[each].at)]
@@ -196,23 +226,43 @@ class Failures:
             groups = self._meshes[state.name]
             restarts = state.restarting if isinstance(state, ProcsState) else {}
             ranks = [rank for rank in ranks if rank not in restarts]
-            for key, found in [each for each in groups.items() if each[1].record.died]:
-                left = tuple(rank for rank in found.ranks if rank not in ranks)
-                count = found.count - len(found.ranks) + len(left)
-                groups[key] = replace(found, ranks=left, count=count)
-                if not left:
+            for key, found in list(groups.items()):
+                over, left = parted(found, ranks)
+                if left is None:
                     del groups[key]
+                else:
+                    groups[key] = left
+                if over is not None:
+                    after_s = time.monotonic() - over.at
+                    became = replaced(died=over.record.died, after_s=after_s)
+                    self._keep(state.name, over, became)
             self._show(state.name, groups)
+
+    def _keep(self, mesh: str, over: Failure, became: str) -> None:
+        # with an id of its own: what is left of a death has the other
+        past = replace(over, id=self._next_id())
+        self._history.add(PastFailure(mesh, past, became))
+
+    def _leave(self, mesh: str) -> None:
+        # The mesh that had this name is gone
+        for each in sorted(self._meshes.pop(mesh, {}).values(), key=lambda one: one.at):
+            self._keep(mesh, each, STOPPED)
+        self._numbers.pop(mesh, None)
+        self._shown.pop(mesh, None)
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
 
     def _show(self, mesh: str, groups: dict[Hashable, Failure]) -> None:
         newest_first = sorted(groups.values(), key=lambda each: each.at, reverse=True)
         self._shown[mesh] = tuple(newest_first)
 
     def _groups(self, place: Place) -> dict[Hashable, Failure]:
-        groups = self._meshes.pop(place.mesh, {})
-        if self._numbers.get(place.mesh) != place.number:
-            self._numbers[place.mesh], groups = place.number, {}
-        self._meshes[place.mesh] = groups
+        if self._numbers.get(place.mesh, place.number) != place.number:
+            self._leave(place.mesh)
+        groups = self._meshes[place.mesh] = self._meshes.pop(place.mesh, {})
+        self._numbers[place.mesh] = place.number
         if len(self._meshes) > MAX_MESHES:
             oldest = next(iter(self._meshes))
             del self._meshes[oldest], self._numbers[oldest], self._shown[oldest]

@@ -193,8 +193,9 @@ class OutputService:
         # Keep it and show it; what follows it `hidden` is kept only
         name, rank, size, number, _ = place_of(self._supervision, process)
         if text or hidden:
-            self.logbook.write(name, rank, size, tag, text + hidden)
-            self.tail.feed(name, rank, stream, text + hidden, number)
+            at = time.time()
+            self.logbook.write(name, rank, size, tag, text + hidden, at)
+            self.tail.feed(name, rank, stream, text + hidden, number, at)
         if hidden and not text:
             return
         show(process, OutputEvent(tag, rank, name, size, stream, text, content or {}, blocks))

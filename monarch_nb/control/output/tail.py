@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
+from itertools import islice
 from re import Pattern
 from typing import Final, NamedTuple
 
@@ -42,14 +43,20 @@ class _Piece:
     __slots__ = ("_lines", "at", "count", "first", "mesh", "number", "rank", "stream", "text")
 
     def __init__(
-        self, first: int, count: int, place: tuple[str, int, int], stream: str, text: str
+        self,
+        first: int,
+        count: int,
+        place: tuple[str, int, int],
+        stream: str,
+        text: str,
+        at: float | None,
     ) -> None:
         self.first = first
         self.count = count
         self.mesh, self.rank, self.number = place
         self.stream = stream
         self.text = text
-        self.at = time.time()
+        self.at = time.time() if at is None else at
         self._lines: list[Line] | None = None
 
     @property
@@ -91,8 +98,18 @@ class Tail:
 
     # the inbox thread
 
-    def feed(self, mesh: str, rank: int, stream: str, text: str, number: int = 0) -> None:
-        """Take what a rank wrote. `number` tells meshes of one name apart."""
+    def feed(
+        self,
+        mesh: str,
+        rank: int,
+        stream: str,
+        text: str,
+        number: int = 0,
+        at: float | None = None,
+    ) -> None:
+        """Take what a rank wrote. `number` tells meshes of one name apart; `at` is the
+        `time.time()` at which it came, None: now.
+        """
         place = mesh, rank, number
         key = *place, stream
         end = text.rfind("\n") + 1
@@ -102,17 +119,19 @@ class Tail:
             if len(self._open) > MAX_OPEN:  # of ranks that are long gone
                 self._open.pop(next(iter(self._open)))
         if end:
-            self._add(place, stream, begun + text[:end])
+            self._add(place, stream, begun + text[:end], at)
 
     def end_lines(self, mesh: str, rank: int, number: int = 0) -> None:
         place = mesh, rank, number
         for key in [key for key in self._open if key[:3] == place]:
             self._add(place, key[3], self._open.pop(key) + "\n")
 
-    def _add(self, place: tuple[str, int, int], stream: str, text: str) -> None:
+    def _add(
+        self, place: tuple[str, int, int], stream: str, text: str, at: float | None = None
+    ) -> None:
         count = text.count("\n")
         with self._lock:
-            self._pieces.append(_Piece(self._seq + 1, count, place, stream, text))
+            self._pieces.append(_Piece(self._seq + 1, count, place, stream, text, at))
             self._seq += count
             self._lines += count
             self._chars += len(text)
@@ -195,6 +214,12 @@ class Tail:
             if line.level in wanted and (pattern is None or pattern.search(line.text)):
                 found.append(line)
         return found[::-1]
+
+    def before(self, at: float, count: int, mesh: str, rank: int, number: int) -> tuple[str, ...]:
+        """Return the text of the last lines of a rank that had come by then, oldest first."""
+        lines = self._backwards(mesh, (rank,), number)
+        known = (line.text for line in lines if line.at <= at)
+        return tuple(islice(known, count))[::-1]
 
     def _backwards(
         self, mesh: str | None, ranks: Collection[int] | None, number: int | None

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from monarch_nb.control.output.log_times import clock_text
 from monarch_nb.core.errors.folding import rank_runs, rank_words
 from monarch_nb.core.text.stream_folder import StreamFolder
-from monarch_nb.notebook import options
+from monarch_nb.core.text.units import duration
+from monarch_nb.notebook import options, tracebacks
 from monarch_nb.notebook.cells import wording
 from monarch_nb.notebook.commands.command import Command, say
 from monarch_nb.notebook.errors import MagicError
@@ -20,9 +22,9 @@ from monarch_nb.notebook.session import Session
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import Logbook
+    from monarch_nb.control.output.failure_history import Failure
 
 TAIL: Final = 20
-MAX_LINES: Final = 20_000  # more are not kept with their times
 NOTHING: Final = "ranks have written nothing yet"
 NO_PAGE: Final = "only a cell that runs in JupyterLab can tell you that it has ended"
 
@@ -36,6 +38,7 @@ _LOGS.add_argument("--name")
 
 _ERRORS: Final = Parser("%mesh errors", "%mesh errors, or %mesh errors 3")
 _ERRORS.add_argument("ranks", nargs="?", type=options.ranks, metavar="RANKS")
+_ERRORS.add_argument("--history", action="store_true")
 
 _WATCH: Final = Parser("%mesh watch", "%mesh watch")
 
@@ -53,27 +56,16 @@ def _logs(session: Session, chosen: argparse.Namespace) -> None:
         raise MagicError(
             f"{name} has no {rank_words(missing)}; its ranks are {rank_runs(range(size))}"
         )
-    if chosen.times:
-        lines = _timed(session, name, ranks, chosen)
-    else:
-        book.flush()
-        lines = {rank: book.last(name, rank, chosen.tail, chosen.grep, tags) for rank in ranks}
+    book.flush()
+    lines = {
+        rank: [
+            f"{clock_text(line.at)} {line.text}" if chosen.times else line.text
+            for line in book.last(name, rank, chosen.tail, chosen.grep, tags)
+        ]
+        for rank in ranks
+    }
     text = _folded(lines, size)
     say(f"{text or _none(chosen, ranks)}whole logs of {name}: {book.folder}")
-
-
-def _timed(
-    session: Session, name: str, ranks: Iterable[int], chosen: argparse.Namespace
-) -> dict[int, list[str]]:
-    # The files have no times: of the lines that are kept in memory
-    client = session.control.running_client()
-    if chosen.cell is not None or client is None:
-        raise MagicError("--times does not go with --cell. Type: %mesh logs --times --tail 50")
-    found: dict[int, deque[str]] = {rank: deque(maxlen=chosen.tail) for rank in ranks}
-    for line in client.tail.last(MAX_LINES, name, found.keys(), chosen.grep):
-        came = time.strftime("%H:%M:%S", time.localtime(line.at))
-        found[line.rank].append(f"{came} {line.text}")
-    return {rank: list(lines) for rank, lines in found.items()}
 
 
 def _mesh(session: Session, book: Logbook, wanted: str | None) -> str:
@@ -109,6 +101,9 @@ def _none(chosen: argparse.Namespace, ranks: Iterable[int]) -> str:
 
 
 def _errors(session: Session, chosen: argparse.Namespace) -> None:
+    if chosen.history:
+        say(_history(session, chosen.ranks))
+        return
     last = session.cells.last_error
     if last is None:
         say("no cell has failed on the ranks yet")
@@ -140,6 +135,33 @@ def _only_watches(source: str) -> bool:
     return all(words == ["%mesh", "watch"] for words in lines if words)
 
 
+def _history(session: Session, wanted: Iterable[int] | None) -> str:
+    client = session.control.running_client()
+    known = client.failures.everything() if client else ()
+    ranks = None if wanted is None else set(wanted)
+    told = [
+        _past(session, mesh, failure, became)
+        for mesh, failure, became in known
+        if ranks is None or ranks.intersection(failure.ranks)
+    ]
+    return "\n\n".join(told) or "nothing has failed on the ranks yet"
+
+
+def _past(session: Session, mesh: str, failure: Failure, became: str) -> str:
+    # `14:03:22.123, 3 min ago, mesh0 rank 3, cell In[4]`, what it was, and what became of it
+    record, shell = failure.record, session.shell
+    ago = f"{duration(time.monotonic() - failure.at)} ago"
+    who = f"{mesh} {rank_words(failure.ranks)}"
+    head = ", ".join(filter(None, (clock_text(failure.came_at), ago, who, failure.what)))
+    lines = record.format(
+        partial(tracebacks.line_of_cell, shell), partial(tracebacks.name_of_cell, shell)
+    )
+    wrote = [f"    {line}" for line in failure.lines]
+    said = [f"  what rank {failure.ranks[-1]} had written:", *wrote] if wrote else []
+    told = [*(f"  {line}" for line in "\n".join(lines).splitlines()), *said]
+    return "\n".join([head, *told, *([f"  {became}"] if became else [])])
+
+
 LOGS: Final = Command(_LOGS, _logs, (
     ("logs [RANKS] [--tail N]", "the last lines that ranks have written, also what was hidden"),
     ("logs --grep REGEX --cell 7", "those lines that match, those of the cell In[7]"),
@@ -147,6 +169,7 @@ LOGS: Final = Command(_LOGS, _logs, (
 ))  # fmt: skip
 ERRORS: Final = Command(_ERRORS, _errors, (
     ("errors [RANKS]", "the last error of a cell in full, of all ranks or of these"),
+    ("    --history", "all that has failed, also what was healed since, with its time"),
 ))  # fmt: skip
 WATCH: Final = Command(_WATCH, _watch, (
     ("watch", "be told when this cell ends; alone in a cell: the next one"),

@@ -1,8 +1,10 @@
 """What has failed on ranks, whoever called, each error once."""
 
 import os
+import re
 import signal
 import threading
+import time
 
 import pytest
 
@@ -160,15 +162,33 @@ def test_deaths_are_failures_with_their_reason_told_once(mesh):
 
 
 @pytest.mark.fault
-def test_a_rank_that_was_healed_has_not_exited_any_more(mesh):
+def test_what_failed_before_a_heal_is_of_the_past_until_it_is_dismissed(mesh):
     made = mesh(4)
     made.cell("if rank == 1: raise ValueError('before')")
-    made.cell("import os\nif rank: os._exit(8 if rank == 3 else 7)")
-    assert sorted(ranks for ranks, *_ in told(made)) == [(1,), (1, 2), (3,)]
+    made.cell("if rank == 0: raise KeyError('stays')")
+    began = time.time()
+    made.cell("import os, time\nif rank == 3: print('last words')\ntime.sleep(.2)\n"
+              "if rank: os._exit(8 if rank == 3 else 7)")  # fmt: skip
+    assert sorted(ranks for ranks, *_ in told(made)) == [(0,), (1,), (1, 2), (3,)]
     made.procs.heal()
-    assert told(made) == [((1,), "ValueError: before", "cell", 1)]
+    assert told(made) == [((0,), "KeyError: 'stays'", "cell", 1)]
+    past = made.client.failures.past(made.name)
+    assert sorted(each.failure.ranks for each in past) == [(1,), (1, 2), (3,)]
+    assert {each.failure.what for each in past} == {"cell"}
+    assert made.client.failures.past(made.name) is past
+    [died] = [each for each in past if each.failure.ranks == (3,)]
+    assert re.fullmatch(r"healed \S+ s later: a new process", died.became)
+    assert died.failure.lines == ("last words",)
+    assert began < died.failure.came_at < time.time()
+    [raised] = [each for each in past if not each.failure.record.died]
+    assert raised.became.startswith("started again ")
     made.cell("import os\nif rank == 2: os._exit(7)")
-    assert [(ranks, count) for ranks, _, _, count in told(made)] == [((2,), 1), ((1,), 1)]
+    assert [(ranks, count) for ranks, _, _, count in told(made)] == [((2,), 1), ((0,), 1)]
+    assert made.client.failures.dismiss(made.name, died.failure.id) == 1
+    assert died not in made.client.failures.past(made.name)
+    assert made.client.failures.dismiss(made.name, None) == 2
+    known = made.client.failures.everything()
+    assert [became for mesh, _, became in known if mesh == made.name] == ["", ""]
 
 
 @pytest.mark.fault
@@ -194,6 +214,8 @@ def test_a_new_mesh_of_the_same_name_has_nothing_of_the_old_one(mesh):
     assert len(told(old)) == 1
     new = mesh(2, name="twice")
     assert told(new) == []
+    [past] = new.client.failures.past("twice")
+    assert (past.failure.ranks, past.became) == ((0, 1), "its mesh was stopped")
     assert dict(new.client.metrics.curves("twice")) == {}
     numbers = [each.number for each in new.client.snapshot().meshes if each.name == "twice"]
     assert new.client.tail.last(9, "twice", number=numbers[-1]) == []

@@ -8,11 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from monarch_nb.control.output.log_times import TimedLine, clock_text, times_of
 from monarch_nb.control.output.logbook import Logbook, RankLog, index_of, older_half
+from monarch_nb.notebook.view.answers import whole_logs
 from tests.kernel.client import KernelClient
 from tests.support import eventually
 
 FIRST_CELLS = ["%mesh up --gpus 4"]
+NOW = 1_700_000_000.25
+
+
+def texts(lines: list[TimedLine]) -> list[str]:
+    return [line.text for line in lines]
 
 
 def folder_of(kernel: KernelClient) -> Path:
@@ -32,13 +39,13 @@ def lines_of(kernel: KernelClient, line: str) -> list[str]:
 def test_text_is_kept_as_it_came(tmp_path):
     book = Logbook(tmp_path / "logs", 1 << 20)
     for rank, tag, text in [(0, 1, "a\nb"), (1, 1, "x\n"), (0, 2, "c\nd\n"), (0, 2, "\ud800\n")]:
-        book.write("m/1", rank, 2, tag, text)
+        book.write("m/1", rank, 2, tag, text, NOW)
     book.flush()
     assert (tmp_path / "logs/m%2F1.0.log").read_text() == "a\nbc\nd\n\\ud800\n"
-    assert book.last("m/1", 0, 2) == ["d", "\\ud800"]
-    assert book.last("m/1", 0, 9, tags=[1]) == ["a", "b"]
-    assert book.last("m/1", 0, 9, re.compile("^[cx]$"), [2]) == ["c"]
-    assert book.last("m/1", 1, 9) == ["x"]
+    assert texts(book.last("m/1", 0, 2)) == ["d", "\\ud800"]
+    assert texts(book.last("m/1", 0, 9, tags=[1])) == ["a", "b"]
+    assert texts(book.last("m/1", 0, 9, re.compile("^[cx]$"), [2])) == ["c"]
+    assert texts(book.last("m/1", 1, 9)) == ["x"]
     assert book.meshes() == {"m/1": 2}
     book.close()
 
@@ -52,56 +59,120 @@ def test_what_comes_while_the_log_is_written_is_kept(tmp_path):
         __slots__ = ()
 
         def encode(self, *how: str) -> bytes:
-            book.write("m", 0, 1, 1, "second\n")
+            book.write("m", 0, 1, 1, "second\n", NOW)
             return super().encode(*how)
 
-    book.write("m", 0, 1, 1, Slow("first\n"))
-    eventually(lambda: book.last("m", 0, 9), what="the first line")
+    book.write("m", 0, 1, 1, Slow("first\n"), NOW)
+    eventually(lambda: texts(book.last("m", 0, 9)), what="the first line")
     book.flush()
-    assert book.last("m", 0, 9) == ["first", "second"]
+    assert texts(book.last("m", 0, 9)) == ["first", "second"]
     book.close()
 
 
 def test_lines_are_found_across_blocks(tmp_path):
     log = RankLog(tmp_path / "log", 1 << 30)
     lines = [f"{number} {'x' * (number % 3000)}" for number in range(500)]
-    log.append([(1, "".join(f"{line}\n" for line in lines).encode())])
-    assert log.last(1000) == lines
-    assert log.last(3) == lines[-3:]
-    log.append([(1, b"no end")])
-    assert log.last(2) == [lines[-1], "no end"]
+    log.append([(1, NOW, "".join(f"{line}\n" for line in lines).encode())])
+    assert texts(log.last(1000)) == lines
+    assert texts(log.last(3)) == lines[-3:]
+    log.append([(1, NOW, b"no end")])
+    assert texts(log.last(2)) == [lines[-1], "no end"]
+
+
+def test_each_line_has_the_time_at_which_its_end_came(tmp_path):
+    book = Logbook(tmp_path, 1 << 20)
+    written = [("one\ntw", 1.0004), ("o\n", 1.25), ("three\n", 1.25), ("fo", 3.5), ("ur", 4.0)]
+    for number, (text, at) in enumerate(written):
+        book.write("m", 0, 1, number, text, at)
+    book.flush()
+    found = [("one", 1.0), ("two", 1.25), ("three", 1.25), ("four", 4.0)]
+    assert [(line.text, line.at) for line in book.last("m", 0, 9)] == found
+    assert [(line.text, line.at) for line in book.last("m", 0, 9, tags=[2])] == found[2:3]
+    assert times_of(tmp_path / "m.0.log").stat().st_size == 4 * 16  # a mark where the time changes
+    times_of(tmp_path / "m.0.log").unlink()
+    assert [line.at for line in book.last("m", 0, 9)] == [None] * 4
+    book.close()
+
+
+def test_times_of_what_could_not_be_written_are_dropped(tmp_path):
+    path = tmp_path / "log"
+    RankLog(path, 1 << 20).append([(1, 1.0, b"kept\n"), (1, 2.0, b"lost\n")])
+    os.truncate(path, 5)
+    log = RankLog(path, 1 << 20)
+    log.append([(1, 3.0, b"new\n")])
+    assert log.last(9) == [TimedLine(1.0, "kept"), TimedLine(3.0, "new")]
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
+def test_a_whole_log_is_read_in_parts_of_any_size(tmp_path, size):
+    log = RankLog(tmp_path / "log", 2_000)
+    for number in range(150):
+        log.append([(1, float(number), f"line {number}\n".encode())])
+    whole = log.last(1_000)
+    assert older_half(log.path).exists()
+    found, cursor = [], None
+    while True:
+        lines, cursor = log.part(cursor, size)
+        found += lines
+        if cursor is None:
+            break
+    # lines that do not fit come in pieces
+    assert "".join(line.text for line in found) == "".join(line.text for line in whole)
+    if size > max(len(line.text) for line in whole):
+        assert found == whole
+
+
+def test_whole_logs_are_told_rank_by_rank(tmp_path):
+    book = Logbook(tmp_path, 1 << 20)
+    for rank in (2, 0):
+        book.write("m", rank, 3, 1, f"of {rank}\nand more\n", NOW)
+    told, after = [], ""
+    while after is not None:
+        text, after = whole_logs.part(book, "m", None, after)
+        told.append(text)
+    at = clock_text(NOW, "%Y-%m-%d %H:%M:%S")
+    assert at.endswith(".250")
+    assert "".join(told).splitlines() == [
+        f"{at} [{rank}] {text}" for rank in (0, 2) for text in (f"of {rank}", "and more")
+    ]
+    assert whole_logs.part(book, "m", [2], "")[0].count("\n") == 2
+    assert whole_logs.part(book, "m", [7], "") == ("", None)
+    assert whole_logs.part(book, "gone", None, "") == ("", None)
+    with pytest.raises(ValueError, match="no place in a log"):
+        whole_logs.part(book, "m", None, "0:x")
+    book.close()
 
 
 def test_a_log_that_is_full_drops_its_oldest_part_and_says_so(tmp_path):
     log = RankLog(tmp_path / "log", 10_000)
     for number in range(2_000):
-        log.append([(number // 500, f"line {number}\n".encode())])
-    kept = log.last(10_000)
+        log.append([(number // 500, NOW, f"line {number}\n".encode())])
+    kept = texts(log.last(10_000))
     assert kept[-1] == "line 1999"
     assert log.path.stat().st_size + older_half(log.path).stat().st_size < 11_000
     said = [line for line in kept if line.startswith("...")]
     assert "what comes before is in log.1" in said[-1]
     assert re.search(r"[0-9]+ bytes before that were removed \(MONARCH_NB_LOG_BYTES\)", said[-1])
-    assert log.last(10_000, tags=[3]) == [f"line {number}" for number in range(1500, 2000)]
+    assert texts(log.last(10_000, tags=[3])) == [f"line {number}" for number in range(1500, 2000)]
 
 
 def test_an_index_that_is_gone_or_just_being_moved_costs_no_error(tmp_path):
     log = RankLog(tmp_path / "log", 1 << 30)
-    log.append([(1, b"a\n")])
+    log.append([(1, NOW, b"a\n")])
     index_of(log.path).unlink()
-    assert log.last(5, tags={1}) == []
-    assert log.last(5) == ["a"]
+    assert texts(log.last(5, tags={1})) == []
+    assert texts(log.last(5)) == ["a"]
 
 
 def test_what_cannot_be_written_is_counted(tmp_path, caplog):
     (tmp_path / "logs").write_text("in the way")
     book = Logbook(tmp_path / "logs", 1 << 20)
-    book.write("m", 0, 1, 1, "lost\n")
+    book.write("m", 0, 1, 1, "lost\n", NOW)
     book.flush()
     (tmp_path / "logs").unlink()
-    book.write("m", 0, 1, 1, "kept\n")
+    book.write("m", 0, 1, 1, "kept\n", NOW)
     book.close()
-    assert book.last("m", 0, 9) == ["... 5 characters could not be written ...", "kept"]
+    assert texts(book.last("m", 0, 9)) == ["... 5 characters could not be written ...", "kept"]
     assert [record.message[:29] for record in caplog.records] == ["logs of ranks are not written"]
 
 
@@ -128,16 +199,17 @@ def test_lines_of_a_cell(kernel):
 
 def test_lines_with_the_times_at_which_they_came(kernel):
     began = int(time.time())
-    kernel.ok("%%mesh\nimport time\nprint('one', rank)\ntime.sleep(1.5)\nprint('two', rank)")
+    cell = "%%mesh\nimport time\nprint('one', rank)\ntime.sleep(1.5)\nprint('two', rank)"
+    number = kernel.ok(cell).reply["content"]["execution_count"]
     shown = lines_of(kernel, "0-1 --times --tail 2")
-    found = [re.fullmatch(r"\[(\d)\] (\d\d:\d\d:\d\d) (\w+ \d)", line) for line in shown]
+    found = [re.fullmatch(r"\[(\d)\] (\d\d:\d\d:\d\d)\.\d{3} (\w+ \d)", line) for line in shown]
     said = [(one[1], one[3]) for one in found]
     assert said == [("0", "one 0"), ("0", "two 0"), ("1", "one 1"), ("1", "two 1")]
     possible = [time.strftime("%H:%M:%S", time.localtime(began + i)) for i in range(60)]
     first, second = (possible.index(one[2]) for one in found[:2])
     assert second > first
     assert lines_of(kernel, "0 --times --tail 5 --grep two")[-1] == shown[1]
-    assert "--times does not go with --cell" in kernel.run("%mesh logs --times --cell 1").error
+    assert lines_of(kernel, f"0-1 --times --cell {number}") == shown
 
 
 def test_c_code_and_children_are_kept_too(kernel):

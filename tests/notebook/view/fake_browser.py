@@ -89,7 +89,7 @@ class Browser:
         if "strip" in part:
             pairs = zip(mesh["strips"], part["strip"], strict=True)
             mesh["strips"] = [(strip + letter)[-300:] for strip, letter in pairs]
-        plain = ("labels", "sizes", "ended", "hosts", "pids", "failures", "actors")
+        plain = ("labels", "sizes", "ended", "hosts", "pids", "failures", "past", "actors")
         mesh |= {key: part[key] for key in plain if key in part}
 
     def known(self) -> Any:

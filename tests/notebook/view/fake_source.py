@@ -113,6 +113,9 @@ class FakeCurve:
         return [(step, mean) for step, mean, *_ in self.points]
 
 
+AT_MS = 1_700_000_000_000
+
+
 @dataclass(frozen=True)
 class FakeFailure:
     id: int
@@ -121,9 +124,14 @@ class FakeFailure:
     what: str = "a cell"
     at: float = 0.0
     count: int = 1
+    came_at: float = AT_MS / 1000
+    lines: tuple[str, ...] = ()
 
 
-AT_MS = 1_700_000_000_000
+@dataclass(frozen=True)
+class FakePast:
+    failure: FakeFailure
+    became: str = "healed 0.4 s later: a new process"
 
 
 @dataclass(frozen=True)
@@ -150,6 +158,7 @@ class FakeSource:
         self.hosts: tuple[FakeHost, ...] = (FakeHost("here"),)
         self.timelines: dict[str, FakeTimeline] = {}
         self.of_failures: dict[str, tuple[FakeFailure, ...]] = {}
+        self.of_past: dict[str, tuple[FakePast, ...]] = {}
         self.of_curves: dict[str, dict[str, FakeCurve]] = {}
         self.counts: dict[str, list[dict[str, Any]]] = {}
         self.journal: list[FakeLine] = []
@@ -228,6 +237,7 @@ class FakeSource:
             self.of_curves if "curves" in parts else {},
             self.counts,
             self.current,
+            past=self.of_past if "failures" in parts else {},
         )
 
     def rest(self) -> None:
@@ -257,6 +267,18 @@ class FakeSource:
 
     def failures(self, name: str) -> Sequence[FakeFailure]:
         return self.of_failures.get(name, ())
+
+    def past_failures(self, name: str) -> Sequence[FakePast]:
+        return self.of_past.get(name, ())
+
+    def log_part(
+        self, mesh: str, ranks: Sequence[int] | None, after: str
+    ) -> tuple[str, str | None]:
+        """A line a piece."""
+        lines = [line for line in self.journal if ranks is None or line.rank in ranks]
+        place = int(after or 0)
+        following = str(place + 1) if place + 1 < len(lines) else None
+        return (lines[place].text if lines else ""), following
 
     def curves(self, name: str) -> Mapping[str, FakeCurve]:
         return self.of_curves.get(name, {})

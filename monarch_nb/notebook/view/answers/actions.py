@@ -134,6 +134,12 @@ def _use(parts: Parts, args: Args) -> str:
     return parts.lifecycle.use(args["mesh"], _mesh(parts, args))
 
 
+def _dismiss(parts: Parts, args: Args) -> str:
+    client = parts.control.running_client()
+    count = 0 if client is None else client.failures.dismiss(args["mesh"], args["past"])
+    return f"{count} dismissed"
+
+
 def _debugger(parts: Parts, args: Args) -> str:
     fixed = {"controller": CONTROLLER, "off": NOBODY}
     if (choice := fixed.get(args["whom"])) is None:
@@ -161,5 +167,6 @@ ACTIONS: Final = {
     "settle": Action(_settle, 10.0),
     "down": Action(_down, 30.0),
     "use": Action(_use, 5.0),
+    "dismiss": Action(_dismiss, 5.0),
     "debugger": Action(_debugger, 10.0),
 }

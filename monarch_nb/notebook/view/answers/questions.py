@@ -23,7 +23,7 @@ from monarch_nb.notebook.view.feed.feed import Feed
 
 if TYPE_CHECKING:
     from monarch_nb.control.api import KeptRecord
-    from monarch_nb.control.output.failures import Failure
+    from monarch_nb.control.output.failure_history import Failure
     from monarch_nb.control.output.tail import Line
     from monarch_nb.control.status.snapshots import MeshStatus, RankStatus, Snapshot
     from monarch_nb.notebook.view.feed.inputs import Nothing
@@ -132,11 +132,14 @@ def _told(context: Context, failure: Failure) -> Json:
         "what": plain(failure.what, MAX_WHAT),
         "at": context.feed.clock(failure.at),
         "count": failure.count,
+        "lines": [plain(line) for line in failure.lines],
     }
 
 
 def _failure(context: Context, args: Args) -> Json:
-    for failure in context.source.failures(args["mesh"]):
+    source, mesh = context.source, args["mesh"]
+    past = [each.failure for each in source.past_failures(mesh)]
+    for failure in (*source.failures(mesh), *past):
         if failure.id == args["failure"]:
             return _told(context, failure)
     raise ValueError("this failure is not kept any more; %mesh errors has that of the last cell")
@@ -168,6 +171,11 @@ def _logs(context: Context, args: Args) -> Json:
         args["mesh"], args["ranks"], args["count"], args["pattern"], args["level"], args["before"]
     )
     return {"lines": [row(line) for line in lines], "last": last}
+
+
+def _whole_logs(context: Context, args: Args) -> Json:
+    text, after = context.source.log_part(args["mesh"], args["ranks"], args["after"])
+    return {"text": text, "after": after}
 
 
 def row(line: Line) -> list[object]:
@@ -263,6 +271,7 @@ QUESTIONS: Final = {
     "failure": Question(_failure, 5 * ANSWER_S, _SLOW),
     "stacks": Question(_stacks, 2 * ANSWER_S, "the ranks' hosts do not answer"),
     "logs": Question(_logs, 5 * ANSWER_S, _SLOW),
+    "whole_logs": Question(_whole_logs, 10 * ANSWER_S, "the disk is too slow; see %mesh logs"),
     "curve": Question(_curve, 5 * ANSWER_S, _SLOW),
     "cell": Question(_cell, ANSWER_S, _SLOW),
     "outputs": Question(_outputs, 5 * ANSWER_S, _SLOW),

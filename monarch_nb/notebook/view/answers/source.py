@@ -20,13 +20,14 @@ from monarch_nb.notebook import hangs, tracebacks
 from monarch_nb.notebook.cells import past_cells
 from monarch_nb.notebook.debug.target import NO_DEBUGGER, Choice
 from monarch_nb.notebook.shells import kept_outputs_of
+from monarch_nb.notebook.view.answers import whole_logs
 from monarch_nb.notebook.view.feed.inputs import FeedInputs, Nothing
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from monarch_nb.control.api import Client, Control, KeptRecord
-    from monarch_nb.control.output.failures import Failure
+    from monarch_nb.control.output.failure_history import Failure, PastFailure
     from monarch_nb.control.output.tail import Line
     from monarch_nb.control.status.sampling import Watch
     from monarch_nb.control.status.snapshots import MeshStatus, RankStatus, Snapshot
@@ -104,6 +105,7 @@ class Source:
             self._counts,
             self._meshes.current_name(),
             self._jobs.seen(),
+            {name: client.failures.past(name) for name in names if "failures" in parts},
         )
 
     def rest(self) -> None:
@@ -145,6 +147,19 @@ class Source:
         """Return the failures on a mesh, newest first."""
         client = self._control.running_client()
         return () if client is None else client.failures.of(name)
+
+    def past_failures(self, name: str) -> Sequence[PastFailure]:
+        """Return those of its name that are over, newest first."""
+        client = self._control.running_client()
+        return () if client is None else client.failures.past(name)
+
+    def log_part(
+        self, mesh: str, ranks: Sequence[int] | None, after: str
+    ) -> tuple[str, str | None]:
+        """Return some of the whole logs of ranks, and what to ask with for more; see
+        `answers/whole_logs.py`."""
+        book = self._control.logbook()
+        return ("", None) if book is None else whole_logs.part(book, mesh, ranks, after)
 
     def curves(self, name: str) -> Mapping[str, Curve]:
         client = self._control.running_client()

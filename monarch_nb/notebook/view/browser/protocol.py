@@ -53,6 +53,8 @@ class Args(TypedDict, total=False):
     rank: int
     ranks: tuple[int, ...] | None
     failure: int | str
+    past: int | None
+    after: str
     count: int
     pattern: str
     level: str

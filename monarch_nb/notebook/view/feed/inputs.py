@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from monarch_nb.control.output.failures import Failure
+    from monarch_nb.control.output.failure_history import Failure, PastFailure
     from monarch_nb.control.status.snapshots import HostStatus, MeshStatus, Snapshot
     from monarch_nb.control.status.timeline import Timeline
     from monarch_nb.core.curves import Curve
@@ -36,7 +36,7 @@ class FeedInputs:
     """One moment; the mappings are by name of the mesh.
 
     `current`: the mesh that `%%mesh` means. `actors`: what the ranks have told of them, where they
-    were asked.
+    were asked. `past`: failures that are over.
     """
 
     snapshot: Snapshot | Nothing = field(default_factory=Nothing)
@@ -47,6 +47,7 @@ class FeedInputs:
     actors: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     current: str | None = None
     jobs: Sequence[JobSeen] = ()
+    past: Mapping[str, Sequence[PastFailure]] = field(default_factory=dict)
 
 
 class View(NamedTuple):

@@ -23,7 +23,7 @@ from monarch_nb.notebook.view.feed.encoding import (
 from monarch_nb.notebook.view.feed.inputs import FeedInputs
 
 if TYPE_CHECKING:
-    from monarch_nb.control.output.failures import Failure
+    from monarch_nb.control.output.failure_history import Failure, PastFailure
     from monarch_nb.control.status.snapshots import ActorStatus, MeshStatus, RankStatus
     from monarch_nb.control.status.timeline import Timeline
     from monarch_nb.core.curves import Curve
@@ -225,6 +225,9 @@ class MeshFeed:
         self._failures: Sequence[Failure] = ()
         self._told_failures: list[Json] = []
         self._failures_n = 0
+        self._past: Sequence[PastFailure] = ()
+        self._told_past: list[Json] = []
+        self._past_n = 0
         self._curves: dict[str, CurveColumn] = {}
         self._actors: list[Json] = []
         self._actors_n = 0
@@ -241,6 +244,7 @@ class MeshFeed:
         changed = self._update_status(status, n)
         self._timeline = inputs.timelines.get(name)
         changed |= self._update_failures(inputs.failures.get(name, ()), n)
+        changed |= self._update_past(inputs.past.get(name, ()), n)
         changed |= self._update_curves(inputs.curves.get(name, {}), n)
         return changed
 
@@ -300,6 +304,8 @@ class MeshFeed:
         found: Json = {}
         if "failures" in parts and self._failures_n > base:
             found["failures"] = self._told_failures
+        if "failures" in parts and self._past_n > base:
+            found["past"] = self._told_past
         if "actors" in parts and self._actors_n > base:
             found["actors"] = self._actors
         if "curves" in parts:
@@ -328,6 +334,20 @@ class MeshFeed:
             return False
         self._failures, self._failures_n = failures, n
         self._told_failures = [self._failure(each) for each in failures[:MAX_FAILURES]]
+        return True
+
+    def _update_past(self, past: Sequence[PastFailure], n: int) -> bool:
+        if past is self._past or (not past and not self._past):
+            return False
+        self._past, self._past_n = past, n
+        self._told_past = [
+            {
+                **self._failure(each.failure),
+                "came": round(each.failure.came_at * 1000),
+                "became": plain(each.became, MAX_WHAT),
+            }
+            for each in past
+        ]
         return True
 
     def _update_curves(self, curves: Mapping[str, Curve], n: int) -> bool:

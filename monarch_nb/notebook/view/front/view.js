@@ -8,6 +8,7 @@ import { Grid } from './grid/grid.js';
 import { Details } from './parts/details.js';
 import { Failures, failureText } from './parts/failures.js';
 import { Header } from './parts/header.js';
+import { History } from './parts/history.js';
 import { Curves } from './parts/plot.js';
 import { Prompt } from './parts/prompt.js';
 import { Strip } from './parts/strip.js';
@@ -90,6 +91,7 @@ class View {
     this.root.append(body);
     this.grid = new Grid(picture, events, theme);
     this.failures = new Section(side, 'failures', false);
+    this.history = new Section(side, 'history', false);
     this.details = new Section(side, 'details', false);
     this.debugger = new Section(side, 'debugger', false);
     /** @type {Prompt | null} */
@@ -105,6 +107,11 @@ class View {
       ask: id => asking('failure', { failure: id })
     });
     const tell = (/** @type {Promise<{said: string}>} */ promise) => this.header.tell(promise);
+    this.historyList = new History(this.history.body, {
+      ask: id => asking('failure', { failure: id }),
+      dismiss: id => tell(connection.do('dismiss', { mesh: this.mesh?.name ?? '', past: id })),
+      onJump
+    });
     const say = (/** @type {string} */ text) => this.header.say(text);
     const onDebug = (/** @type {number} */ rank, /** @type {boolean} */ failed) =>
       this.debug(rank, failed);
@@ -177,9 +184,13 @@ class View {
     this.failures.box.hidden = !this.full || !failures.length;
     setText(this.failures.note, failures.length > 1 ? `${failures.length}` : '');
     this.failureList.update(failures, this.connection.model.clock);
+    const past = (this.mesh?.past ?? []).filter(failure => this.concerns(failure));
+    this.history.box.hidden = !this.full || !past.length;
+    setText(this.history.note, past.length > 1 ? `${past.length}` : '');
+    this.historyList.update(past, this.connection.model.clock);
   }
 
-  /** Whether ranks that are shown here have failed so. @param {import("./data/protocol.js").Failure} failure */
+  /** Whether ranks that are shown here have failed so. @param {{ranks: string}} failure */
   concerns({ ranks }) {
     return !this.options.ranks || runs(ranks).some(rank => this.grid.places.has(rank));
   }

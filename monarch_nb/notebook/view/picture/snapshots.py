@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from monarch_nb.control.api import Client, Control
-    from monarch_nb.control.output.failures import Failure as KeptFailure
+    from monarch_nb.control.output.failure_history import Failure as KeptFailure
     from monarch_nb.control.status.snapshots import HostStatus, MeshStatus, RankStatus, Snapshot
 
 VERSION: Final = 1

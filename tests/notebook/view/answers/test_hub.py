@@ -16,7 +16,7 @@ from monarch_nb.notebook.view.answers.questions import Question
 from tests.notebook.kept_records import kept
 from tests.notebook.view.browser.test_messages import HELLO, v1
 from tests.notebook.view.fake_browser import Browser, check
-from tests.notebook.view.fake_source import AT_MS, FakeCurve, FakeFailure, FakeSource
+from tests.notebook.view.fake_source import AT_MS, FakeCurve, FakeFailure, FakePast, FakeSource
 from tests.support import eventually
 
 
@@ -189,7 +189,24 @@ def test_what_is_asked_of_a_rank(hub, source):
     assert page.ask("rank", 4, mesh="m", rank=0)["error"] == "there is no mesh 'm' any more"
     value = page.ask("failure", 5, mesh="mesh0", failure=5)["value"]
     assert (value["ranks"], value["text"]) == ("2-3", "ValueError: bad")
-    assert "not kept any more" in page.ask("failure", 6, mesh="mesh0", failure=6)["error"]
+    over = FakeFailure(6, (1,), ErrorRecord("RankExited", "gone"), lines=("last\ud800", "words"))
+    source.of_past["mesh0"] = (FakePast(over),)
+    value = page.ask("failure", 6, mesh="mesh0", failure=6)["value"]
+    assert (value["text"], value["lines"]) == ("RankExited: gone", ["last?", "words"])
+    assert "not kept any more" in page.ask("failure", 7, mesh="mesh0", failure=7)["error"]
+
+
+def test_whole_logs_come_in_pieces(hub, source):
+    page = Page(hub)
+    source.write("mesh0", 1, "one")
+    source.write("mesh0", 2, "not this")
+    source.write("mesh0", 1, "two")
+    wish = {"mesh": "mesh0", "ranks": "1"}
+    first = page.ask("whole_logs", **wish, after="")["value"]
+    assert first == {"text": "one", "after": "1"}
+    second = page.ask("whole_logs", 2, **wish, after=first["after"])["value"]
+    assert second == {"text": "two", "after": None}
+    assert "after must be" in page.ask("whole_logs", 3, **wish, after=5)["error"]
 
 
 def test_what_else_is_asked(hub, source):

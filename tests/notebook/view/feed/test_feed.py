@@ -12,10 +12,12 @@ from monarch_nb.notebook.view.feed.feed import Feed
 from monarch_nb.notebook.view.feed.inputs import CellAtWork, View
 from tests.notebook.view.fake_browser import PARTS, Browser, check
 from tests.notebook.view.fake_source import (
+    AT_MS,
     FakeActor,
     FakeCurve,
     FakeFailure,
     FakeHost,
+    FakePast,
     FakeSource,
     FakeTimeline,
     FakeUsage,
@@ -225,6 +227,23 @@ def test_failures_come_whole(world):
     assert (told["ranks"], told["at"], told["count"]) == ("0-1,3", 50, 3)
     assert told["where"] == "Cell In[1], line 1"
     assert "failures" not in world.state(BARE)["meshes"]["mesh0"]
+
+
+def test_failures_that_are_over_come_whole_where_they_change(world):
+    base = world.feed.n
+    past = FakePast(FakeFailure(4, (3,), ErrorRecord("RankExited", "gone"), at=1000.05))
+    world.source.of_past["mesh0"] = (past,)
+    world.look()
+    [told] = world.delta(base)["meshes"]["mesh0"]["past"]
+    assert (told["id"], told["ranks"], told["at"], told["came"]) == (4, "3", 50, AT_MS)
+    assert told["became"] == "healed 0.4 s later: a new process"
+    assert "past" not in world.state(BARE)["meshes"]["mesh0"]
+    base = world.feed.n
+    world.look()
+    assert world.feed.n == base
+    world.source.of_past["mesh0"] = ()
+    world.look()
+    assert world.delta(base)["meshes"]["mesh0"] == {"past": []}
 
 
 def test_curves_come_from_the_first_point_that_changed(world):

@@ -12,9 +12,9 @@ const MOST_STRIPS = 256;
  * @returns {import("./protocol.js").StateMessage}
  */
 export function stateOf(model, mesh) {
-  const { labels, sizes, ended, pids, failures, actors } = mesh;
+  const { labels, sizes, ended, pids, failures, past, actors } = mesh;
   const part = {
-    ...{ labels, sizes, ended, pids, failures, actors },
+    ...{ labels, sizes, ended, pids, failures, past, actors },
     hosts: grouped(mesh, rank => mesh.host(rank)),
     ranks: rowsOfStates(mesh),
     strips: mesh.size <= MOST_STRIPS ? stripsOf(mesh) : [],

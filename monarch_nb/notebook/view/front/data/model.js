@@ -39,6 +39,8 @@ export class Mesh {
     this.curves = new Map();
     /** @type {import("./protocol.js").Failure[]} */
     this.failures = [];
+    /** Failures that are over. @type {import("./protocol.js").PastFailure[]} */
+    this.past = [];
     /** @type {Map<number, string> | null} by rank, made when it is asked for */
     this.headlines = null;
     /** @type {import("./protocol.js").ActorRow[]} */
@@ -146,7 +148,8 @@ export class Mesh {
       this.failures = part.failures;
       this.headlines = null;
     }
-    change.failures ||= Boolean(part.failures);
+    if (part.past) this.past = part.past;
+    change.failures ||= Boolean(part.failures || part.past);
     if (part.actors) this.actors = part.actors;
     change.actors ||= Boolean(part.actors);
     return this.takeCurves(part.curves ?? {}, change.curves);

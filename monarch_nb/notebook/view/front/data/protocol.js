@@ -7,6 +7,7 @@
  * @typedef {{job: number, mesh: string, engine: string, id: string, said: string, state: "coming" | "up" | "scaling" | "failed", hosts: number, enough: number, ends: number | null}} Job hosts that an engine was asked for; `ends`: milliseconds since 1970
  * @typedef {[ranks: string, state: string, what: string, detail: string, since: number | number[]]} RankRow
  * @typedef {{id: number | string, ranks: string, headline: string, where: string, what: string, at: number, count: number}} Failure
+ * @typedef {{id: number, ranks: string, headline: string, where: string, what: string, at: number, count: number, came: number, became: string}} PastFailure one that is over; `came`: milliseconds since 1970
  * @typedef {[step: number, mean: number | null, low: number | null, high: number | null, count: number]} CurvePoint
  * @typedef {{name: string, cls: string, size: number, calls: number, failed: number, queue: number, ended: string | null}} ActorRow
  * @typedef {{ranks: string} & Partial<Record<UsageName, (number | null)[]>>} UsageRows
@@ -24,6 +25,7 @@
  * @property {string[]} [strips]
  * @property {string} [strip]
  * @property {Failure[]} [failures]
+ * @property {PastFailure[]} [past]
  * @property {Record<string, {from: number, points: CurvePoint[]}>} [curves]
  * @property {ActorRow[]} [actors]
  */
@@ -49,6 +51,7 @@ export const STRIP_SECONDS = 300;
 const MAX_RANKS = 1 << 16;
 const MAX_AXES = 16;
 const MAX_FAILURES = 32;
+const MAX_PAST = 100;
 const MAX_CURVES = 64;
 const MAX_POINTS = 512;
 
@@ -102,6 +105,7 @@ function isMeshPart(mesh) {
     hosts: Array.isArray,
     ranks: Array.isArray,
     failures: isRecord,
+    past: isRecord,
     actors: isRecord
   };
   return (
@@ -120,13 +124,14 @@ function isTooMuch({ meshes = {} }) {
 }
 
 /** @param {Record<string, any>} mesh */
-function isTooMuchOfOne({ sizes = [], ranks = [], hosts = [], failures = [], curves = {} }) {
+function isTooMuchOfOne({ sizes = [], ranks = [], hosts = [], failures = [], past = [], curves = {} }) {
   const told = (/** @type {any[][]} */ rows) => rows.reduce((sum, [text]) => sum + countOf(text), 0);
   const points = Object.values(curves).map(curve => curve.points.length);
   return (
     sizes.length > MAX_AXES ||
     Math.max(...sizes, told(ranks), told(hosts)) > MAX_RANKS ||
     failures.length > MAX_FAILURES ||
+    past.length > MAX_PAST ||
     points.length > MAX_CURVES ||
     Math.max(0, ...points) > MAX_POINTS
   );

@@ -65,6 +65,14 @@ export function ageText(ms) {
     : `${Math.floor(h / 24)} d ${h % 24} h`;
 }
 
+/** When something was, on this page's clock: "14:03:22", with the day where that is another. @param {number} ms since 1970 */
+export function dayText(ms) {
+  const then = new Date(ms);
+  const time = then.toTimeString().slice(0, 8);
+  const isToday = then.toDateString() === new Date().toDateString();
+  return isToday ? time : `${then.toLocaleDateString()} ${time}`;
+}
+
 const OLD_MS = 10_000;
 
 /** When something was looked at, and how long ago where it may not be so any more. @param {Date} taken @param {number} now */

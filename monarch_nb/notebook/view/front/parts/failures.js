@@ -8,7 +8,7 @@ import { element, setText } from '../ui/page.js';
 
 /**
  * @typedef {import("../data/protocol.js").Failure} Failure
- * @typedef {{row: HTMLElement, age: HTMLElement, count: HTMLElement, open: HTMLElement | null, failure: Failure}} Shown
+ * @typedef {{row: HTMLElement, age: HTMLElement, count: HTMLElement, open: boolean, failure: Failure}} Shown
  */
 
 const FIRST = 4; // the rest are a click away: what is below stays in sight
@@ -16,7 +16,7 @@ const FIRST = 4; // the rest are a click away: what is below stays in sight
 const MOST_RUNS = 5;
 
 /** "ranks 0-7", "20 ranks 5,18,31,44,57,…", and how often if it was more than once each. @param {Failure} failure */
-function ranksText({ ranks, count }) {
+export function ranksText({ ranks, count }) {
   const parts = ranks.split(',');
   const all = runs(ranks).length;
   const who = parts.length > MOST_RUNS ? `${all} ranks` : all > 1 ? 'ranks' : 'rank';
@@ -26,9 +26,35 @@ function ranksText({ ranks, count }) {
 }
 
 /** Where it was raised, and in what; a cell is not told twice. @param {Failure} failure */
-function placeText({ where, what }) {
+export function placeText({ where, what }) {
   const twice = where.toLowerCase().includes(what.toLowerCase());
   return cutText([where, twice ? '' : what].filter(Boolean).join(', '), 120);
+}
+
+/**
+ * The traceback below a row and what its rank had written, or no more of it. Whether it is there now.
+ * @param {HTMLElement} row
+ * @param {() => Promise<{text: string, lines?: string[]}>} ask
+ */
+export function tellMore(row, ask) {
+  const open = row.querySelector('.mnb-more');
+  if (open) {
+    open.remove();
+    return false;
+  }
+  const more = element('div', 'more');
+  const note = element('div', 'note', 'asking…');
+  more.append(note);
+  row.append(more);
+  ask().then(
+    ({ text, lines = [] }) => {
+      note.remove();
+      more.append(textBlock('traceback', text, true));
+      if (lines.length) more.append(textBlock('what it had written', lines.join('\n'), false));
+    },
+    error => setText(note, error.message)
+  );
+  return true;
 }
 
 /** All of it in a line: who, what, where. @param {Failure} failure */
@@ -38,7 +64,7 @@ export function failureText(failure) {
 
 /** The list of a mesh's failures. */
 export class Failures {
-  /** @param {HTMLElement} el @param {{onSelect(ranks: Set<number>): void, ask(id: number | string): Promise<{text: string}>}} events */
+  /** @param {HTMLElement} el @param {{onSelect(ranks: Set<number>): void, ask(id: number | string): Promise<{text: string, lines?: string[]}>}} events */
   constructor(el, events) {
     this.el = el;
     this.events = events;
@@ -93,30 +119,16 @@ export class Failures {
     head.append(element('span', 'cross', '✕'), count, age, text);
     row.append(head);
     /** @type {Shown} */
-    const shown = { row, age, count, open: null, failure };
+    const shown = { row, age, count, open: false, failure };
     this.shown.set(failure.id, shown);
     return shown;
   }
 
   /** @param {Shown} shown */
-  async toggle(shown) {
+  toggle(shown) {
     const { failure } = shown;
-    if (shown.open) {
-      shown.open.remove();
-      shown.open = null;
-      return;
-    }
-    shown.open = element('div', 'note', 'asking…');
-    shown.row.append(shown.open);
-    this.events.onSelect(new Set(runs(failure.ranks)));
-    const place = shown.open;
-    try {
-      const { text } = await this.events.ask(failure.id);
-      place.className = '';
-      place.replaceChildren(textBlock('traceback', text, true));
-    } catch (error) {
-      setText(place, /** @type {Error} */ (error).message);
-    }
+    shown.open = tellMore(shown.row, () => this.events.ask(failure.id));
+    if (shown.open) this.events.onSelect(new Set(runs(failure.ranks)));
   }
 
   /** Whether a traceback of this rank is shown here. @param {number} rank */
