@@ -108,8 +108,19 @@ class FakeCurve:
         self.points = [*self.points, (step, mean, mean, mean, count)]
         self.version += 1
 
+    @property
+    def ranks(self) -> list[int]:
+        return [0, 1]
+
     def of(self, rank: int) -> list[tuple[float, float]]:
         return [(step, mean) for step, mean, *_ in self.points]
+
+
+@dataclass
+class FakeRun:
+    number: int
+    name: str
+    curves: dict[str, FakeCurve]
 
 
 @dataclass(frozen=True)
@@ -150,6 +161,7 @@ class FakeSource:
         self.timelines: dict[str, FakeTimeline] = {}
         self.of_failures: dict[str, tuple[FakeFailure, ...]] = {}
         self.of_curves: dict[str, dict[str, FakeCurve]] = {}
+        self.of_runs: dict[str, list[FakeRun]] = {}
         self.counts: dict[str, list[dict[str, Any]]] = {}
         self.journal: list[FakeLine] = []
         self.looks: list[tuple[float, frozenset[str]]] = []
@@ -226,6 +238,7 @@ class FakeSource:
             self.of_curves if "curves" in parts else {},
             self.counts,
             self.current,
+            runs=self.of_runs if "curves" in parts else {},
         )
 
     def rest(self) -> None:
@@ -258,6 +271,9 @@ class FakeSource:
 
     def curves(self, name: str) -> Mapping[str, FakeCurve]:
         return self.of_curves.get(name, {})
+
+    def runs(self, name: str) -> Sequence[FakeRun]:
+        return self.of_runs.get(name, ())
 
     def lines(
         self, mesh: str, ranks: Any, count: int, pattern: str = "", level: str = "",

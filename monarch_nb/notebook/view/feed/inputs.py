@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.status.snapshots import HostStatus, MeshStatus, Snapshot
     from monarch_nb.control.status.timeline import Timeline
     from monarch_nb.core.curves import Curve
+    from monarch_nb.core.runs import Run
     from monarch_nb.notebook.jobs.running import JobSeen
 
 
@@ -45,6 +46,7 @@ class FeedInputs:
     actors: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     current: str | None = None
     jobs: Sequence[JobSeen] = ()
+    runs: Mapping[str, Sequence[Run]] = field(default_factory=dict)
 
 
 class View(NamedTuple):

@@ -8,6 +8,7 @@
  * @typedef {[ranks: string, state: string, what: string, detail: string, since: number | number[]]} RankRow
  * @typedef {{id: number | string, ranks: string, headline: string, where: string, what: string, at: number, count: number}} Failure
  * @typedef {[step: number, mean: number | null, low: number | null, high: number | null, count: number]} CurvePoint
+ * @typedef {{name: string, current: string[], curves: Record<string, CurvePoint[]>}} Run `current`: the curves that are told by themselves; the others are of an earlier run
  * @typedef {{name: string, cls: string, size: number, calls: number, failed: number, queue: number, ended: string | null}} ActorRow
  * @typedef {{ranks: string} & Partial<Record<UsageName, (number | null)[]>>} UsageRows
  * @typedef {"cpu" | "rss" | "queue" | "calls" | "failed" | "beat" | "gpu" | "gpu_mem"} UsageName
@@ -25,6 +26,7 @@
  * @property {string} [strip]
  * @property {Failure[]} [failures]
  * @property {Record<string, {from: number, points: CurvePoint[]}>} [curves]
+ * @property {Record<string, Run | null>} [runs]
  * @property {ActorRow[]} [actors]
  */
 /**
@@ -51,6 +53,7 @@ const MAX_AXES = 16;
 const MAX_FAILURES = 32;
 const MAX_CURVES = 64;
 const MAX_POINTS = 512;
+const MAX_RUNS = 20;
 
 /** @param {unknown} value @returns {value is Record<string, any>} */
 function isRecord(value) {
@@ -108,7 +111,18 @@ function isMeshPart(mesh) {
     Object.entries(lists).every(([name, fits]) => isList(mesh[name], fits)) &&
     ['pids', 'strips'].every(name => isList(mesh[name], () => true)) &&
     (mesh.labels === undefined || isShape(mesh)) &&
-    Object.values(mesh.curves ?? {}).every(curve => isList(curve?.points ?? 0, Array.isArray))
+    Object.values(mesh.curves ?? {}).every(curve => isList(curve?.points ?? 0, Array.isArray)) &&
+    Object.values(mesh.runs ?? {}).every(run => run === null || isRun(run))
+  );
+}
+
+/** @param {any} run */
+function isRun(run) {
+  return (
+    typeof run?.name === 'string' &&
+    isList(run.current ?? 0, one => typeof one === 'string') &&
+    isRecord(run.curves) &&
+    Object.values(run.curves).every(points => isList(points ?? 0, Array.isArray))
   );
 }
 
@@ -120,15 +134,25 @@ function isTooMuch({ meshes = {} }) {
 }
 
 /** @param {Record<string, any>} mesh */
-function isTooMuchOfOne({ sizes = [], ranks = [], hosts = [], failures = [], curves = {} }) {
+function isTooMuchOfOne({
+  sizes = [],
+  ranks = [],
+  hosts = [],
+  failures = [],
+  curves = {},
+  runs = {}
+}) {
   const told = (/** @type {any[][]} */ rows) => rows.reduce((sum, [text]) => sum + countOf(text), 0);
   const points = Object.values(curves).map(curve => curve.points.length);
+  const earlier = Object.values(runs).map(run => Object.values(run?.curves ?? {}));
   return (
     sizes.length > MAX_AXES ||
     Math.max(...sizes, told(ranks), told(hosts)) > MAX_RANKS ||
     failures.length > MAX_FAILURES ||
     points.length > MAX_CURVES ||
-    Math.max(0, ...points) > MAX_POINTS
+    earlier.length > MAX_RUNS ||
+    earlier.some(of => of.length > MAX_CURVES) ||
+    Math.max(0, ...points, ...earlier.flat().map(of => of.length)) > MAX_POINTS
   );
 }
 
