@@ -14,7 +14,6 @@ from typing import Final, NamedTuple, Protocol
 from monarch_nb.core.curves import Curve
 
 
-
 class RunKey(NamedTuple):
     """What a rank calls a run by, so that all ranks of a cell mean the same one: the cell in which
     it began, its name (empty: it has none), and how many of that name began there."""

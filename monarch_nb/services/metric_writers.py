@@ -1,7 +1,7 @@
-"""`monarch_nb.log_to`: what a program logs is also written to TensorBoard, W&B, MLflow or a function.
+"""`monarch_nb.log_to`: what is logged is also written to TensorBoard, W&B, MLflow or a function.
 
 Rule of the file: nothing is looked for or imported. Who wants a writer hands it over, on the ranks
-that are to write; so a rank without one pays nothing, and no value is written that nobody asked for.
+that are to write: a rank without one pays nothing, and no value is written that nobody asked for.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def write(steps: Mapping[str, int], values: Mapping[str, float]) -> None:
     by_step: dict[int, dict[str, float]] = {}
     for name, step in steps.items():
         by_step.setdefault(step, {})[name] = values[name]
-    for _, write_one in list(writers):
+    for _, write_one in writers:
         for step, found in by_step.items():
             write_one(step, dict(found))
 

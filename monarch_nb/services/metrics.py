@@ -33,8 +33,8 @@ Key = tuple[int, RunKey, str]  # tag, run, name
 
 
 class Batch(NamedTuple):
-    """What has gathered, by the notebook cell that caused it, by run and by name; values that were left
-    out because there are too many names, and the first of these names."""
+    """What has gathered, by the notebook cell that caused it, by run and by name; values that were
+    left out because there are too many names, and the first of these names."""
 
     samples: dict[Key, list[Sample]]
     left_out: int

@@ -8,7 +8,7 @@ import {
   logTicks,
   nearest,
   smoothed,
-  zoomed
+  zoomedSteps
 } from '../../monarch_nb/notebook/view/front/data/curves.js';
 
 test('smoothing begins at the first value, keeps gaps, and is nothing at 0', () => {
@@ -42,10 +42,10 @@ test('the nearest point is found by step', () => {
 });
 
 test('a zoom stays within the steps, and one that shows all is none', () => {
-  assert.deepEqual(zoomed([0, 100], [0, 100], 0.5, 100), [50, 100]);
-  assert.deepEqual(zoomed([50, 100], [0, 200], 2, 60), [40, 140]);
-  assert.equal(zoomed([50, 100], [0, 100], 2, 100), null);
-  assert.deepEqual(zoomed([4, 5], [0, 100], 0.5, 4), [4, 5]);
+  assert.deepEqual(zoomedSteps([0, 100], [0, 100], 0.5, 100), [50, 100]);
+  assert.deepEqual(zoomedSteps([50, 100], [0, 200], 2, 60), [40, 140]);
+  assert.equal(zoomedSteps([50, 100], [0, 100], 2, 100), null);
+  assert.deepEqual(zoomedSteps([4, 5], [0, 100], 0.5, 4), [4, 5]);
 });
 
 test('CSV of a page has its points, and no formula', () => {

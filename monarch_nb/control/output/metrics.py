@@ -1,8 +1,10 @@
-"""What ranks log, as curves: by mesh and name, folded over ranks.
+"""What ranks log, as curves: by mesh, run and name, folded over ranks.
 
-Bounds: 32 names a run, 10 runs a mesh, 8 meshes. A curve has 512 folded points (about 150 bytes each), and of each
-rank 512 points of 16 bytes; on meshes of more than 128 ranks fewer of each rank, so that all names
-of a run are 33 MB at most; the oldest runs give way where all are more. Typical: 64 ranks that log 8 names, 64 x 8 x 512 x 16 bytes = 4 MB.
+Bounds: 32 names a run, 10 runs a mesh, 8 meshes. A curve has 512 folded points (about 150 bytes
+each), and of each rank 512 points of 16 bytes; on meshes of more than 128 ranks fewer of each rank,
+so that all names of a run are 33 MB at most. The oldest runs give way where those before the newest
+are more than that together. Typical: a run of 64 ranks that log 8 names, 64 x 8 x 512 x 16 bytes =
+4 MB.
 Readers need no lock.
 """
 
@@ -144,13 +146,13 @@ class Metrics:
         found = self._meshes.get(mesh)
         return 0 if found is None else found.left_out
 
-    def on_logged(self, content: dict[str, object] | None, source: int, tag: int) -> None:
+    def on_logged(self, content: dict[str, object] | None, source: int) -> None:
         """Take what a rank has sent, and tell it so. Inbox thread. Raises `RemoteProtocolError` for
         anything else."""
         self._supervision.proc.control(source, MetricsTaken())
-        self.take(content, source, tag)
+        self.take(content, source)
 
-    def take(self, content: dict[str, object] | None, source: int, tag: int) -> None:
+    def take(self, content: dict[str, object] | None, source: int) -> None:
         """Take what a rank has measured, which waits for no answer. Raises
         `RemoteProtocolError` for anything else."""
         place = place_of(self._supervision, source)

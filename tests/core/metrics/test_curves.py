@@ -67,8 +67,6 @@ def test_while_nothing_is_put_together_the_mean_is_that_of_the_ranks(by_step):
 def test_a_reader_that_takes_only_changes_sees_the_same(told, capacity, data):
     fold, seen, version = Fold(capacity), [], -1
     for step, value in told:
-        if data.draw(st.integers(0, 30)) == 0:
-            fold.clear()
         fold.add(Sample.of(step, value))
         if data.draw(st.booleans()):
             now = fold.version

@@ -39,9 +39,9 @@ def two_runs() -> list[LoggedRun]:
 def test_csv_has_every_point_and_no_formula():
     assert as_csv(list(rows(two_runs(), name="loss"))) == (
         "run,run_number,name,rank,step,value\n"
-        "'=SUM(A1),1,loss,0,0,1\n'=SUM(A1),1,loss,0,1,\n"
-        "'=SUM(A1),1,loss,1,0,2\n'=SUM(A1),1,loss,1,1,\n"
-        "run 2,2,loss,0,0,2\nrun 2,2,loss,0,1,\nrun 2,2,loss,1,0,3\nrun 2,2,loss,1,1,\n"
+        "'=SUM(A1),1,loss,0,0,1.0\n'=SUM(A1),1,loss,0,1,\n"
+        "'=SUM(A1),1,loss,1,0,2.0\n'=SUM(A1),1,loss,1,1,\n"
+        "run 2,2,loss,0,0,2.0\nrun 2,2,loss,0,1,\nrun 2,2,loss,1,0,3.0\nrun 2,2,loss,1,1,\n"
     )
 
 

@@ -120,6 +120,28 @@ def test_curves_and_lines_come_as_they_are_written(kernel, page):
     assert all(0 <= time.time() - line[6] / 1000 < 60 for line in logs["lines"])
 
 
+def test_runs_are_kept_beside_each_other_and_are_a_table(kernel, page):
+    kernel.ok(
+        "%%mesh\nimport monarch_nb\nfor lr in (0.5, 0.25):\n    monarch_nb.run(f'lr={lr}')\n"
+        "    for step in range(3): monarch_nb.log(step, err=lr + rank)"
+    )
+
+    def earlier():
+        runs = page.mesh.get("runs", {}).values()
+        return [run["curves"]["err"] for run in runs if run["name"] == "lr=0.5" and run["curves"]]
+
+    page.until(earlier)
+    assert earlier()[0][0] == [0, 1.0, 0.5, 1.5, 2]
+    page.until(lambda: [p[1] for p in page.mesh["curves"]["err"]] == [0.75] * 3)
+    table = page.ask("metrics", mesh="mesh0", name="err")
+    lines = table["csv"].splitlines()
+    assert (len(lines), table["left_out"]) == (1 + 2 * 2 * 3, 0)
+    assert lines[0] == "run,run_number,name,rank,step,value"
+    assert [line for line in lines if line.startswith("lr=0.25")][-1].endswith(",err,1,2,1.25")
+    said = kernel.ok("print(len(mesh0.metrics().query('name == \"err\" and rank == 1')))").text
+    assert "6" in said
+
+
 def test_the_picture_of_a_mesh_has_its_curves_and_what_ranks_did(kernel, page):
     """As a saved or exported notebook shows it. Seconds are known while somebody looks."""
     kernel.ok(

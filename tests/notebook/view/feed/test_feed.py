@@ -14,9 +14,9 @@ from tests.notebook.view.fake_browser import PARTS, Browser, check
 from tests.notebook.view.fake_source import (
     FakeActor,
     FakeCurve,
-    FakeRun,
     FakeFailure,
     FakeHost,
+    FakeRun,
     FakeSource,
     FakeTimeline,
     FakeUsage,

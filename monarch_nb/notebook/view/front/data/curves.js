@@ -114,7 +114,7 @@ export function nearest(points, step) {
  * @param {number} centre
  * @returns {[number, number] | null}
  */
-export function zoomed([left, right], all, factor, centre) {
+export function zoomedSteps([left, right], all, factor, centre) {
   const from = Math.max(all[0], centre - (centre - left) * factor);
   const to = Math.min(all[1], centre + (right - centre) * factor);
   if (from <= all[0] && to >= all[1]) return null;

@@ -10,7 +10,7 @@ import {
   numberText,
   smoothed,
   ticks,
-  zoomed
+  zoomedSteps
 } from '../data/curves.js';
 import { cutText } from '../data/protocol.js';
 import { button, saveFile } from '../ui/controls.js';
@@ -154,8 +154,8 @@ export class Plot {
       ArrowRight: () => this.look(this.beside(at, 1)),
       Home: () => this.look(xs[0]),
       End: () => this.look(xs[1]),
-      '+': () => this.zoom(zoomed(xs, all, 0.5, at)),
-      '-': () => this.zoom(zoomed(xs, all, 2, at)),
+      '+': () => this.zoom(zoomedSteps(xs, all, 0.5, at)),
+      '-': () => this.zoom(zoomedSteps(xs, all, 2, at)),
       Escape: () => this.zoom(null)
     };
     const act = acts[event.key === '=' ? '+' : event.key];
