@@ -153,11 +153,6 @@ class Fold:
         if len(bins) > self._capacity:
             self._halve()
 
-    def clear(self) -> None:
-        self._bins, self._width = [], 1
-        self.version += 1
-        self._whole_since = self.version
-
     def changed_since(self, version: int) -> tuple[int, list[Point]]:
         """Return `(k, points)`: since that version `points[k:]` have become these.
 
@@ -194,6 +189,9 @@ class Trace:
         self._width = 1
         self._steps = array("q")
         self._values = array("d")
+
+    def __len__(self) -> int:
+        return len(self._steps)
 
     @property
     def points(self) -> list[tuple[int, float | None]]:
@@ -236,8 +234,17 @@ class Curve:
         self._trace_capacity = trace_capacity
         self._fold = Fold()
         self._traces: dict[int, Trace] = {}
-        self._cell = 0
-        self._last_step = -MAX_STEP
+        self._steps: tuple[int, int] | None = None
+
+    @property
+    def steps(self) -> tuple[int, int] | None:
+        """The first and the last; None while there is none."""
+        return self._steps
+
+    @property
+    def trace_points(self) -> int:
+        """How many points of ranks are kept."""
+        return sum(map(len, list(self._traces.values())))
 
     @property
     def version(self) -> int:
@@ -261,26 +268,14 @@ class Curve:
         """Those that have told something."""
         return sorted(self._traces)
 
-    def add(self, rank: int, samples: Iterable[Sample], cell: int = 0) -> None:
-        """Add what a rank tells on behalf of a notebook cell (0: not known).
-
-        A later cell that goes back to an earlier step begins the curve anew; the older is too late.
-        """
+    def add(self, rank: int, samples: Iterable[Sample]) -> None:
+        """Add what a rank tells."""
         for sample in samples:
-            if cell and cell < self._cell:
-                return
-            if cell > self._cell:
-                if self._cell and sample.step <= self._last_step:
-                    self._begin_anew()
-                self._cell = cell
-            self._last_step = max(self._last_step, sample.step)
+            step = sample.step
+            first, last = self._steps or (step, step)
+            self._steps = min(first, step), max(last, step)
             self._fold.add(sample)
-            self._trace_of(rank).add(sample.step, sample.mean)
-
-    def _begin_anew(self) -> None:
-        self._traces = {}
-        self._last_step = -MAX_STEP
-        self._fold.clear()
+            self._trace_of(rank).add(step, sample.mean)
 
     def _trace_of(self, rank: int) -> Trace:
         found = self._traces.get(rank)

@@ -369,6 +369,25 @@ class ProcMesh(ShapedMesh):
         extent = Extent(["hosts"], [len(agents)])
         return await _sync(agents, extent, workspace, conda, auto_reload)
 
+    def metrics(self) -> Any:
+        """Return what the ranks of this mesh have logged: a row for each kept value, with the
+        columns `run`, `run_number`, `name`, `rank`, `step` and `value`.
+
+        Of each rank, name and run 512 points are kept, fewer on meshes of more than 128 ranks.
+
+        Returns:
+            A `pandas.DataFrame` where pandas is installed, else a `polars.DataFrame`, else a list
+            of named tuples.
+
+        Raises:
+            LocalProtocolError: on a rank; only the controller has what all ranks have logged.
+
+        Example:
+            >>> table = mesh.metrics()                            # doctest: +SKIP
+            >>> table.pivot_table("value", "step", ["run", "name"])      # doctest: +SKIP
+        """
+        return late.load(late.METRICS_TABLE).table(self._state.name, self._ranks)
+
     def to_table(self) -> str:
         """Return a line for each rank: its number, its coordinates on the axes of this mesh, its
         process id and its state.

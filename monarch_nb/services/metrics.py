@@ -1,4 +1,4 @@
-"""`monarch_nb.log`: a program tells how it is doing; the curves are drawn elsewhere.
+"""`monarch_nb.log` and `run`: a program tells how it is doing; the curves are drawn elsewhere.
 
 Rules of the file: a call puts numbers into a queue and takes no lock, for it stands in the inner
 loop and may be in a signal handler. Who sends what has gathered attaches itself here: on a rank a
@@ -17,21 +17,24 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn, SupportsIndex
 
 from monarch_nb.core.curves import MAX_STEP, Fold, Sample, thinned
+from monarch_nb.core.runs import RunKey, starts_again
 from monarch_nb.errors import BrokenError
 from monarch_nb.process import current
 from monarch_nb.process.instance import here
+from monarch_nb.services import metric_writers
 
 MAX_NAMES: Final = 32
 MAX_WAITING: Final = 4_096  # values; then those that wait are folded
 MAX_POINTS: Final = 256  # of a name in one batch
+MAX_RUN_NAME: Final = 100  # characters
 TAKE_S: Final = 0.05
 
-Key = tuple[int, str]  # tag, name
+Key = tuple[int, RunKey, str]  # tag, run, name
 
 
 class Batch(NamedTuple):
-    """What has gathered, by the notebook cell that caused it and by name; values that were left
-    out because there are too many names, and the first of these names."""
+    """What has gathered, by the notebook cell that caused it, by run and by name; values that were
+    left out because there are too many names, and the first of these names."""
 
     samples: dict[Key, list[Sample]]
     left_out: int
@@ -41,10 +44,13 @@ class Batch(NamedTuple):
 class Recorder:
     def __init__(self) -> None:
         self._wake: Callable[[], None] = _nobody
-        self._values: deque[tuple[int, str, int, float]] = deque()
+        self._values: deque[tuple[int, RunKey, str, int, float]] = deque()
         self._folds: dict[Key, Fold] = {}
         self._folding = threading.Lock()
-        self._last_step: dict[str, int] = {}
+        self._run: RunKey | None = None
+        self._begun: dict[str, int] = {}  # runs of each name in the cell of `_run`
+        self._first_step: dict[str, int] = {}  # of each name in this run
+        self._last: dict[str, tuple[int, int]] = {}  # its last step, and the cell
         self._left_out = 0
         self._first_left_out = ""
 
@@ -56,22 +62,39 @@ class Recorder:
     def is_attached(self) -> bool:
         return self._wake is not _nobody
 
-    def add(self, name: str, step: int | None, value: float) -> None:
-        """Add one value. Any thread."""
-        steps = self._last_step
-        last = steps.get(name)
-        if last is None and not self._admit(name):
-            return
+    def begin(self, name: str) -> RunKey:
+        """Begin a run. Any thread."""
+        cell = _tag()
+        if self._run is None or self._run.cell != cell:
+            self._begun = {}
+        number = self._begun[name] = self._begun.get(name, 0) + 1
+        self._first_step, self._last = {}, {}
+        self._run = run = RunKey(cell, name, number)
+        return run
+
+    def add(self, name: str, step: int | None, value: float) -> int:
+        """Add one value; its step is returned. Any thread."""
+        tag, run = _tag(), self._run
+        last = self._last.get(name)
         if step is None:
-            step = 0 if last is None else last + 1
-        steps[name] = step
-        self._values.append((_tag(), name, step, value))
+            step = 0 if last is None else last[0] + 1
+        if run is None:
+            run = self.begin("")
+        elif last is not None and step <= last[0] and self._starts_again(name, step, tag):
+            run, last = self.begin(""), None
+        if last is None:
+            if not self._admit(name):
+                return step
+            self._first_step[name] = step
+        self._last[name] = step, tag
+        self._values.append((tag, run, name, step, value))
         if len(self._values) > MAX_WAITING and self._folding.acquire(blocking=False):
             try:
                 self._fold()
             finally:
                 self._folding.release()
         self._wake()
+        return step
 
     def __bool__(self) -> bool:
         return bool(self._values or self._folds or self._left_out)
@@ -92,12 +115,18 @@ class Recorder:
 
     def forget(self) -> None:
         """Forget what has gathered: this process is a fork, and it is its parent's."""
-        self._values, self._folds, self._last_step = deque(), {}, {}
+        self._values, self._folds = deque(), {}
+        self._run, self._first_step, self._last = None, {}, {}
         self._folding = threading.Lock()
         self._wake = _nobody
 
+    def _starts_again(self, name: str, step: int, tag: int) -> bool:
+        last, cell = self._last[name]
+        first = self._first_step.get(name, step)
+        return starts_again(step, first, last, is_other_cell=tag != cell)
+
     def _admit(self, name: str) -> bool:
-        if len(self._last_step) < MAX_NAMES:
+        if len(self._last) < MAX_NAMES:
             return True
         self._first_left_out = self._first_left_out or name
         self._left_out += 1
@@ -108,8 +137,8 @@ class Recorder:
         # by who has `_folding`
         gathered: dict[Key, tuple[list[int], list[float]]] = {}
         for _ in range(len(self._values)):
-            tag, name, step, value = self._values.popleft()
-            steps, values = gathered.setdefault((tag, name), ([], []))
+            tag, run, name, step, value = self._values.popleft()
+            steps, values = gathered.setdefault((tag, run, name), ([], []))
             steps.append(step)
             values.append(value)
         for key, columns in gathered.items():
@@ -131,7 +160,7 @@ def log(step: int | None = None, **values: Any) -> None:
             on this rank, from 0.
         values: one number for each name: int, float, a numpy scalar, a tensor without dimensions.
             The value of a tensor on a GPU is read at once, which waits for the GPU: log every tenth
-            step if that matters. NaN and infinities are gaps in the curve. A process has 32 names.
+            step if that matters. NaN and infinities are gaps in the curve. A run has 32 names.
 
     Raises:
         TypeError: a value that is no single number, or a step that is no integer. Nothing is
@@ -146,8 +175,36 @@ def log(step: int | None = None, **values: Any) -> None:
     for name, value in values.items():
         if type(value) is not float:
             values[name] = _number(name, value)
+    if metric_writers.writers:
+        steps = {name: recorder.add(name, at, value) for name, value in values.items()}
+        metric_writers.write(steps, values)
+        return
     for name, value in values.items():
         recorder.add(name, at, value)
+
+
+def run(name: str) -> None:
+    """Begin a run: what this rank logs from now on is drawn apart from what it logged before.
+
+    Call it on each rank, as `log`. Earlier runs stay in the picture, paler, and in
+    `mesh.metrics()`. Without it a run begins where steps start again: in the same cell, or in a
+    later one. Steps that go back by less than half of the run (a resume from a checkpoint) go on.
+
+    Args:
+        name: what the picture calls it; 100 characters. The same name again is another run.
+
+    Raises:
+        TypeError: a name that is no text.
+
+    Example:
+        >>> for lr in (1e-3, 1e-4):
+        ...     run(f"lr={lr:g}")
+        ...     for step in range(3):
+        ...         log(step, loss=lr / (1 + step))
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"run: a name is a text, not {_shown(name)}")
+    recorder.begin(name[:MAX_RUN_NAME])
 
 
 def _step(step: SupportsIndex) -> int:

@@ -408,7 +408,7 @@ def test_the_status_bar_tells_of_a_new_mesh_and_of_deaths_at_once(notebook: Note
 def test_a_panel_that_could_not_be_loaded_is_loaded_when_it_is_shown_again(
     new_notebook: Notebook,
 ) -> None:
-    page, scripts = new_notebook.page, "**/later-panel*"
+    page, scripts = new_notebook.page, "**/later-views*"
     page.route(scripts, lambda route: route.abort())
     tools = Tools(new_notebook)
     tools.open()

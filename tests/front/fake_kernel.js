@@ -159,6 +159,7 @@ export class FakeKernel {
         stacks: [{ ranks, text: 'train.py:41 in forward\ntrain.py:88 in step' }],
         silent: ''
       };
+    if (what === 'metrics') return { csv: 'run,run_number,name,rank,step,value\n', left_out: 0 };
     if (what === 'curve') return { points: this.curves[name].points.map(([s, m]) => [s, m * 1.1]) };
     if (what !== 'rank') return new Error(`the kernel does not know the question ${what}`);
     const failed = ['failed', 'exited'].includes(this.states[rank]);

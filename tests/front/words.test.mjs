@@ -12,7 +12,7 @@ import {
   memoryText,
   takenText
 } from '../../monarch_nb/notebook/view/front/data/words.js';
-import { extent, numberText, ticks } from '../../monarch_nb/notebook/view/front/parts/plot.js';
+import { extent, numberText, ticks } from '../../monarch_nb/notebook/view/front/data/curves.js';
 
 const STATES =
   'starting idle busy collective paused silent leaving exited unreachable failed stopped'.split(

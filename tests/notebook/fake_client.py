@@ -150,7 +150,7 @@ class FakeClient:
             listen=lambda changed: None, take=lambda taker: None, stops=list
         )
         self.status = SimpleNamespace(name_places=lambda name: None, timelines=dict)
-        self.metrics = SimpleNamespace(curves=lambda mesh: {})
+        self.metrics = SimpleNamespace(curves=lambda mesh: {}, runs=lambda mesh: ())
 
     def tag_calls(self, tag: int) -> None:
         self.tag = tag

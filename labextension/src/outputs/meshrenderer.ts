@@ -9,10 +9,11 @@ import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { Widget } from '@lumino/widgets';
 
 import { jumpToNumber } from '../cells/jump.js';
-import { Connection, element, mountMesh } from '../front.js';
+import { type Connection, element } from '../front.js';
 import { followLink } from '../kernel/current.js';
 import type { Link, Links } from '../kernel/links.js';
 import { bundleOf, hasMore, isSame, MIME, readSaved, type Saved, stillOf } from './saved.js';
+import type { mountMesh } from './views.js';
 
 /** Before the widgets' own renderer (-10): one comm for a kernel is enough. */
 export const RANK = -20;
@@ -37,6 +38,8 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
   #panel: NotebookPanel | null = null;
   #link: Link | null = null;
   #view: ReturnType<typeof mountMesh> | null = null;
+  /** Until then nothing is drawn. */
+  #mountMesh: typeof mountMesh | null = null;
   /** Of what is kept by ourselves nothing is drawn again. */
   #isKeeping = false;
   /** What is to be written with the next save. */
@@ -53,16 +56,16 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
     this.addClass('mnb-lab-output');
   }
 
-  renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+  async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     this.#saved = readSaved(model.data[MIME]);
     if (this.#isKeeping) {
-      return Promise.resolve();
+      return;
     }
     this.#clear();
+    this.#mountMesh ??= (await import(/* webpackChunkName: 'later-views' */ './views.js')).mountMesh;
     if (this.isAttached) {
       this.#draw();
     }
-    return Promise.resolve();
   }
 
   override dispose(): void {
@@ -167,14 +170,15 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
     if (this.#view && live === this.#shown) {
       return;
     }
-    if (!live && this.#isUndecided(connection)) {
+    const mount = this.#mountMesh;
+    if (!mount || (!live && this.#isUndecided(connection))) {
       return;
     }
     this.#keep();
     this.#clear();
     this.#shown = live;
     const last = typeof this.#saved === 'string' ? saved : this.#saved;
-    this.#mount(live ?? stillOf(last), last, !live && !hasMore(last));
+    this.#mount(mount, live ?? stillOf(last), last, !live && !hasMore(last));
   }
 
   /** While the kernel has not told its meshes yet nothing flickers. */
@@ -182,9 +186,9 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
     return connection ? connection.model.n < 0 : this.#link?.phase === 'opening';
   }
 
-  #mount(connection: Connection, { mesh, ranks }: Saved, compact: boolean): void {
+  #mount(mount: typeof mountMesh, connection: Connection, { mesh, ranks }: Saved, compact: boolean): void {
     const panel = this.#panel;
-    this.#view = mountMesh(this.node, connection, {
+    this.#view = mount(this.node, connection, {
       mesh,
       ranks,
       compact,

@@ -62,7 +62,7 @@ export class MeshPanel extends Widget {
   /** Null where the server does not answer: it is asked again when the panel is shown again. */
   async #load(): Promise<Meshes | null> {
     try {
-      const { Meshes } = await import(/* webpackChunkName: 'later-panel' */ './meshes.js');
+      const { Meshes } = await import(/* webpackChunkName: 'later-views' */ './meshes.js');
       return new Meshes(this.node, this.current, this.page, () => this.isVisible);
     } catch (error) {
       this.#meshes = null;

@@ -58,7 +58,7 @@ class OutputEvent:
 
 
 ShowEvent = Callable[[int, OutputEvent], None]
-TakeMetrics = Callable[[dict[str, object] | None, int, int], None]  # source, tag
+TakeMetrics = Callable[[dict[str, object] | None, int], None]  # source
 
 
 def _nowhere(_process: int, _event: OutputEvent) -> None:
@@ -130,7 +130,7 @@ class OutputService:
         _, _, stream, text, content, blocks = decode(Output, json_of(message.payload))
         source, tag = message.source, self.called(message.tag)
         if stream == "metrics":
-            measured(content, source, tag)
+            measured(content, source)
             return
         if stream == "progress":  # bars that have ended leave a line
             text = _ended(content)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from monarch_nb.core.curves import to_wire
+from monarch_nb.core.runs import NO_RUN, RunKey
 from monarch_nb.net.threads import helper_thread
 from monarch_nb.services.metrics import Batch, Recorder
 
@@ -79,11 +80,11 @@ class MetricsPump:
 
 
 def _contents(batch: Batch) -> list[tuple[int, dict[str, object]]]:
-    by_tag: dict[int, dict[str, Any]] = {}
-    for (tag, name), samples in batch.samples.items():
-        points = by_tag.setdefault(tag, {"points": {}})["points"]
-        points[name] = [to_wire(sample) for sample in samples]
+    found: dict[tuple[int, RunKey], dict[str, Any]] = {}
+    for (tag, run, name), samples in batch.samples.items():
+        content = found.setdefault((tag, run), {"points": {}, "run": list(run)})
+        content["points"][name] = [to_wire(sample) for sample in samples]
     if batch.left_out:
         left_out = [batch.left_out, batch.first_left_out]
-        by_tag.setdefault(0, {"points": {}})["left_out"] = left_out
-    return list(by_tag.items())
+        found.setdefault((0, NO_RUN), {"points": {}})["left_out"] = left_out
+    return [(tag, content) for (tag, _), content in found.items()]

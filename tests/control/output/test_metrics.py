@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from monarch_nb import Actor, endpoint, log
+from monarch_nb import Actor, ProcMesh, endpoint, log
 from monarch_nb.services import metrics
 from tests.control.conftest import WITHIN_S
 from tests.support import eventually
@@ -18,6 +18,12 @@ class Trainer(Actor):
     @endpoint
     def pid(self) -> int:
         return os.getpid()
+
+
+class Asker(Actor):
+    @endpoint
+    def ask(self, procs: ProcMesh) -> None:
+        procs.metrics()
 
 
 LOGS = "from monarch_nb import log\nfor step in range(5): log(step, loss=step + rank, lr=0.1)"
@@ -48,13 +54,55 @@ def test_actors_and_threads_log_too(mesh):
     assert curves(made.name)["of_thread"].points == [(7, 1, 1, 1, 2)]
 
 
-def test_a_cell_that_is_run_again_begins_its_curves_anew(mesh):
+def test_a_cell_that_is_run_again_is_another_run(mesh):
     made = mesh(2)
     made.cell(LOGS, tag=101)
     made.cell("for step in range(2): log(step, loss=9)", tag=102)
+    first, second = made.client.metrics.runs(made.name)
+    assert first.curves["loss"].points == [(s, s + 0.5, s, s + 1, 2) for s in range(5)]
+    assert (list(first.curves), list(second.curves)) == (["loss", "lr"], ["loss"])
     curves = made.client.metrics.curves(made.name)
     assert curves["loss"].points == [(0, 9, 9, 9, 2), (1, 9, 9, 9, 2)]
     assert len(curves["lr"].points) == 5
+
+
+SWEEP = """from monarch_nb import log, run
+for lr in (0.1, 0.2):
+    run(f"lr={lr}")
+    for step in range(3): log(step, loss=lr + rank)
+"""
+
+
+def test_runs_of_one_cell_are_kept_apart_and_are_a_table(mesh):
+    made = mesh(2)
+    made.cell(SWEEP, tag=101)
+    made.cell("for step in range(2, 6): log(step, loss=1.0)", tag=102)  # a resume
+    runs = made.client.metrics.runs(made.name)
+    assert [(run.number, run.name) for run in runs] == [(1, "lr=0.1"), (2, "lr=0.2")]
+    assert [step for step, _ in runs[1].curves["loss"].of(0)] == [0, 1, 2, 3, 4, 5]
+    table = made.procs.slice(gpus=1).metrics()  # of pandas, which is here
+    assert list(table.itertuples(index=False, name=None))[:2] == [
+        ("lr=0.1", 1, "loss", 1, 0, 1.1), ("lr=0.1", 1, "loss", 1, 1, 1.1)
+    ]  # fmt: skip
+    with pytest.raises(Exception, match="not on a rank"):
+        made.procs.spawn("asker", Asker).slice(gpus=0).ask.call_one(made.procs).get(
+            timeout=WITHIN_S
+        )
+
+
+def test_a_rank_that_comes_later_goes_on_with_the_run(mesh):
+    made = mesh(2)
+    made.cell("from monarch_nb import log\nfor step in range(10): log(step, loss=1)", tag=1, gpus=0)
+    made.cell("from monarch_nb import log\nfor step in range(8, 12): log(step, loss=3)", tag=2)
+    [run] = made.client.metrics.runs(made.name)
+    assert run.curves["loss"].points[-1] == (11, 3, 3, 3, 2)
+
+
+def test_the_oldest_runs_give_way(mesh):
+    made = mesh(1)
+    made.cell("from monarch_nb import log, run\nfor n in range(12): run(f'r{n}'); log(x=n)")
+    kept = [run.name for run in made.client.metrics.runs(made.name)]
+    assert kept == [f"r{n}" for n in range(2, 12)]
 
 
 def test_a_flood_arrives_thinned_with_its_extremes(mesh):

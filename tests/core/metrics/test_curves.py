@@ -67,8 +67,6 @@ def test_while_nothing_is_put_together_the_mean_is_that_of_the_ranks(by_step):
 def test_a_reader_that_takes_only_changes_sees_the_same(told, capacity, data):
     fold, seen, version = Fold(capacity), [], -1
     for step, value in told:
-        if data.draw(st.integers(0, 30)) == 0:
-            fold.clear()
         fold.add(Sample.of(step, value))
         if data.draw(st.booleans()):
             now = fold.version
@@ -134,31 +132,16 @@ def test_thinned_is_bounded_and_keeps_the_extremes(values, most):
     assert all(s.low <= s.mean <= s.high for s in told)
 
 
-# a cell that is run again
+# one measure
 
 
-def add(curve: Curve, rank: int, steps, value: float, cell: int) -> None:
-    curve.add(rank, [Sample.of(step, value) for step in steps], cell)
-
-
-def test_a_later_cell_that_begins_again_begins_the_curve_anew():
+def test_a_curve_knows_its_steps_and_how_much_it_keeps():
     curve = Curve()
-    add(curve, 0, range(5), 1.0, cell=3)
-    version = curve.version
-    add(curve, 0, range(2), 2.0, cell=4)
-    add(curve, 1, range(3, 5), 1.0, cell=3)  # too late
-    assert curve.points == [(0, 2, 2, 2, 1), (1, 2, 2, 2, 1)]
-    assert curve.changed_since(version) == (0, curve.points)
-    assert curve.of(0) == [(0, 2.0), (1, 2.0)]
-    assert curve.of(1) == []
-
-
-def test_a_later_cell_that_goes_on_goes_on():
-    curve = Curve()
-    add(curve, 0, range(5), 1.0, cell=3)
-    add(curve, 0, range(5, 7), 2.0, cell=4)
-    add(curve, 0, range(1), 9.0, cell=0)  # of a thread: nobody knows which cell
-    assert [point[0] for point in curve.points] == list(range(7))
+    assert curve.steps is None
+    for rank, steps in ((0, (5, 6, 3)), (1, (4,))):
+        curve.add(rank, [Sample.of(step, 1.0) for step in steps])
+    assert (curve.steps, curve.trace_points) == ((3, 6), 4)
+    assert curve.of(0) == [(3, 1.0), (5, 1.0), (6, 1.0)]
 
 
 # the wire

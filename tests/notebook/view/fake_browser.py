@@ -66,7 +66,13 @@ class Browser:
     def take(self, name: str, part: dict[str, Any]) -> None:
         if "labels" in part:
             size = math.prod(part["sizes"])
-            self.meshes[name] = {"rows": {}, "usage": {}, "curves": {}, "strips": [""] * size}
+            self.meshes[name] = {
+                "rows": {},
+                "usage": {},
+                "curves": {},
+                "runs": {},
+                "strips": [""] * size,
+            }
         mesh = self.meshes[name]
         for runs, state, what, detail, since in part.get("ranks", ()):
             ranks = listed_ranks(runs)
@@ -84,6 +90,9 @@ class Browser:
             known = mesh["curves"].get(curve, [])
             assert news["from"] <= len(known)
             mesh["curves"][curve] = known[: news["from"]] + news["points"]
+        for run, told in part.get("runs", {}).items():
+            mesh["runs"][run] = told
+        mesh["runs"] = {run: told for run, told in mesh["runs"].items() if told is not None}
         if "strips" in part:
             mesh["strips"] = part["strips"]
         if "strip" in part:

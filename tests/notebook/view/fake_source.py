@@ -109,11 +109,22 @@ class FakeCurve:
         self.points = [*self.points, (step, mean, mean, mean, count)]
         self.version += 1
 
+    @property
+    def ranks(self) -> list[int]:
+        return [0, 1]
+
     def of(self, rank: int) -> list[tuple[float, float]]:
         return [(step, mean) for step, mean, *_ in self.points]
 
 
 AT_MS = 1_700_000_000_000
+
+
+@dataclass
+class FakeRun:
+    number: int
+    name: str
+    curves: dict[str, FakeCurve]
 
 
 @dataclass(frozen=True)
@@ -160,6 +171,7 @@ class FakeSource:
         self.of_failures: dict[str, tuple[FakeFailure, ...]] = {}
         self.of_past: dict[str, tuple[FakePast, ...]] = {}
         self.of_curves: dict[str, dict[str, FakeCurve]] = {}
+        self.of_runs: dict[str, list[FakeRun]] = {}
         self.counts: dict[str, list[dict[str, Any]]] = {}
         self.journal: list[FakeLine] = []
         self.looks: list[tuple[float, frozenset[str]]] = []
@@ -238,6 +250,7 @@ class FakeSource:
             self.counts,
             self.current,
             past=self.of_past if "failures" in parts else {},
+            runs=self.of_runs if "curves" in parts else {},
         )
 
     def rest(self) -> None:
@@ -282,6 +295,9 @@ class FakeSource:
 
     def curves(self, name: str) -> Mapping[str, FakeCurve]:
         return self.of_curves.get(name, {})
+
+    def runs(self, name: str) -> Sequence[FakeRun]:
+        return self.of_runs.get(name, ())
 
     def lines(
         self, mesh: str, ranks: Any, count: int, pattern: str = "", level: str = "",

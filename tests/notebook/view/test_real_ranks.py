@@ -109,7 +109,7 @@ def test_curves_and_lines_come_as_they_are_written(kernel, page):
         "for step in range(3): monarch_nb.log(step, loss=step + rank)\nprint('said', rank)"
     )
     page.until(lambda: [p[0] for p in page.mesh["curves"].get("loss", ())] == [0, 1, 2])
-    assert page.mesh["curves"]["loss"][0] == [0, 0.5, 0, 1, 2]
+    page.until(lambda: page.mesh["curves"]["loss"][0] == [0, 0.5, 0, 1, 2])
     assert page.ask("curve", mesh="mesh0", name="loss", rank=1)["points"][2] == [2, 3.0]
     page.until(lambda: page.messages("log"))
     lines = [line[2:6] for log in page.messages("log") for line in log["lines"]]
@@ -118,6 +118,27 @@ def test_curves_and_lines_come_as_they_are_written(kernel, page):
     logs = page.ask("logs", mesh="mesh0", ranks=None, count=50, pattern="said [01]", level="")
     assert {line[5] for line in logs["lines"]} == {"said 0", "said 1"}
     assert all(0 <= time.time() - line[6] / 1000 < 60 for line in logs["lines"])
+
+
+def test_runs_are_kept_beside_each_other_and_are_a_table(kernel, page):
+    kernel.ok(
+        "%%mesh\nimport monarch_nb\nfor lr in (0.5, 0.25):\n    monarch_nb.run(f'lr={lr}')\n"
+        "    for step in range(3): monarch_nb.log(step, err=lr + rank)"
+    )
+
+    def earlier():
+        runs = page.mesh.get("runs", {}).values()
+        return [run["curves"]["err"] for run in runs if run["name"] == "lr=0.5" and run["curves"]]
+
+    page.until(lambda: [points[0] for points in earlier()] == [[0, 1.0, 0.5, 1.5, 2]])
+    page.until(lambda: [p[1] for p in page.mesh["curves"]["err"]] == [0.75] * 3)
+    table = page.ask("metrics", mesh="mesh0", name="err")
+    lines = table["csv"].splitlines()
+    assert (len(lines), table["left_out"]) == (1 + 2 * 2 * 3, 0)
+    assert lines[0] == "run,run_number,name,rank,step,value"
+    assert [line for line in lines if line.startswith("lr=0.25")][-1].endswith(",err,1,2,1.25")
+    said = kernel.ok("print(len(mesh0.metrics().query('name == \"err\" and rank == 1')))").text()
+    assert "6" in said
 
 
 def test_the_picture_of_a_mesh_has_its_curves_and_what_ranks_did(kernel, page):

@@ -165,10 +165,12 @@ class Output(NamedTuple):
 
 
 class LoggedValues(NamedTuple):
-    """Content of an `Output` of "metrics": points by name, how many were left out, the first."""
+    """Content of an `Output` of "metrics": points by name, how many were left out, the first; the
+    run that they are of (`core.runs.RunKey`)."""
 
     points: dict[str, list[object]]
     left_out: tuple[int, str] | None = None
+    run: tuple[int, str, int] = (0, "", 0)
 
 
 class MetricsTaken(ControlMessage, verb="metrics_taken"):

@@ -15,6 +15,7 @@ from monarch_nb.control.engines import ENGINES, NAMED
 from monarch_nb.control.jobs import profiles
 from monarch_nb.core.errors.folding import fold_outputs, rank_list
 from monarch_nb.core.hangs.stack_tree import tree
+from monarch_nb.core.runs import as_csv, rows
 from monarch_nb.notebook.view.answers.pending_requests import Work
 from monarch_nb.notebook.view.answers.source import NO_ANSWER, Source
 from monarch_nb.notebook.view.browser.protocol import Args, Ask
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 2.0
 LINES: Final = 20
 MAX_POINTS: Final = 512
+MAX_ROWS: Final = 200_000
 
 
 class Context(NamedTuple):
@@ -201,6 +203,13 @@ def _curve(context: Context, args: Args) -> Json:
     return {"points": [[number(step), number(value)] for step, value in kept]}
 
 
+def _metrics(context: Context, args: Args) -> Json:
+    # the newest, where there are more than a page should load
+    found = list(rows(context.source.runs(args["mesh"]), name=args["name"]))
+    kept = found[-MAX_ROWS:]
+    return {"csv": as_csv(kept), "left_out": len(found) - len(kept)}
+
+
 def _cell(context: Context, args: Args) -> Json:
     found = context.source.cell_id(args["number"])
     if found is None:
@@ -273,6 +282,7 @@ QUESTIONS: Final = {
     "logs": Question(_logs, 5 * ANSWER_S, _SLOW),
     "whole_logs": Question(_whole_logs, 10 * ANSWER_S, "the disk is too slow; see %mesh logs"),
     "curve": Question(_curve, 5 * ANSWER_S, _SLOW),
+    "metrics": Question(_metrics, 5 * ANSWER_S, _SLOW),
     "cell": Question(_cell, ANSWER_S, _SLOW),
     "outputs": Question(_outputs, 5 * ANSWER_S, _SLOW),
     "debugger": Question(_debugger, ANSWER_S, _SLOW),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.status.sampling import Watch
     from monarch_nb.control.status.snapshots import MeshStatus, RankStatus, Snapshot
     from monarch_nb.core.curves import Curve
+    from monarch_nb.core.runs import Run
     from monarch_nb.notebook.cells.past_cells import Offer
     from monarch_nb.notebook.cells.registry import CellRegistry
     from monarch_nb.notebook.debug.target import Debugging
@@ -106,6 +107,7 @@ class Source:
             self._meshes.current_name(),
             self._jobs.seen(),
             {name: client.failures.past(name) for name in names if "failures" in parts},
+            {name: client.metrics.runs(name) for name in names if "curves" in parts},
         )
 
     def rest(self) -> None:
@@ -164,6 +166,10 @@ class Source:
     def curves(self, name: str) -> Mapping[str, Curve]:
         client = self._control.running_client()
         return {} if client is None else client.metrics.curves(name)
+
+    def runs(self, name: str) -> Sequence[Run]:
+        client = self._control.running_client()
+        return () if client is None else client.metrics.runs(name)
 
     def lines(
         self,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from monarch_nb.control.status.snapshots import HostStatus, MeshStatus, Snapshot
     from monarch_nb.control.status.timeline import Timeline
     from monarch_nb.core.curves import Curve
+    from monarch_nb.core.runs import Run
     from monarch_nb.notebook.jobs.running import JobSeen
 
 
@@ -48,6 +49,7 @@ class FeedInputs:
     current: str | None = None
     jobs: Sequence[JobSeen] = ()
     past: Mapping[str, Sequence[PastFailure]] = field(default_factory=dict)
+    runs: Mapping[str, Sequence[Run]] = field(default_factory=dict)
 
 
 class View(NamedTuple):

@@ -21,6 +21,7 @@ from monarch_nb.notebook.view.feed.encoding import (
     plain,
 )
 from monarch_nb.notebook.view.feed.inputs import FeedInputs
+from monarch_nb.notebook.view.feed.runs import RunsColumn
 
 if TYPE_CHECKING:
     from monarch_nb.control.output.failure_history import Failure, PastFailure
@@ -169,16 +170,17 @@ class CurveColumn:
     """The points of one curve."""
 
     def __init__(self) -> None:
-        self._version: int | None = None
+        self._seen: tuple[Curve, int] | None = None
         self._points: list[Point] = []
         self._changes: deque[tuple[int, int]] = deque()  # update, first new point
         self._forgotten_n = 0  # of the last change that is not there any more
 
     def update(self, curve: Curve, n: int) -> bool:
         """Take the curve as it is now. Whether it has changed."""
-        if curve.version == self._version:
+        seen = self._seen
+        if seen is not None and seen[0] is curve and seen[1] == curve.version:
             return False
-        self._version = curve.version
+        self._seen = curve, curve.version
         points = [_point(each) for each in list(curve.points)[-MAX_POINTS:]]
         if points == self._points:
             return False
@@ -229,6 +231,7 @@ class MeshFeed:
         self._told_past: list[Json] = []
         self._past_n = 0
         self._curves: dict[str, CurveColumn] = {}
+        self._runs = RunsColumn()
         self._actors: list[Json] = []
         self._actors_n = 0
         self._timeline: Timeline | None = None
@@ -245,7 +248,9 @@ class MeshFeed:
         self._timeline = inputs.timelines.get(name)
         changed |= self._update_failures(inputs.failures.get(name, ()), n)
         changed |= self._update_past(inputs.past.get(name, ()), n)
-        changed |= self._update_curves(inputs.curves.get(name, {}), n)
+        curves = inputs.curves.get(name, {})
+        changed |= self._update_curves(curves, n)
+        changed |= self._runs.update(inputs.runs.get(name, ()), curves, n)
         return changed
 
     def update_slowly(self, inputs: FeedInputs, n: int) -> bool:
@@ -312,6 +317,8 @@ class MeshFeed:
             news = {name: curve.since(base) for name, curve in self._curves.items()}
             if told := {name: new for name, new in news.items() if new is not None}:
                 found["curves"] = told
+            if runs := self._runs.since(base):
+                found["runs"] = runs
         return found
 
     def _strips(self, parts: frozenset[str]) -> Json:

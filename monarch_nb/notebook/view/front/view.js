@@ -9,7 +9,7 @@ import { Details } from './parts/details.js';
 import { Failures, failureText } from './parts/failures.js';
 import { Header } from './parts/header.js';
 import { History } from './parts/history.js';
-import { Curves } from './parts/plot.js';
+import { Curves } from './parts/curves.js';
 import { Prompt } from './parts/prompt.js';
 import { Strip } from './parts/strip.js';
 import { Section } from './ui/controls.js';
@@ -99,9 +99,7 @@ class View {
     this.timeline = new Section(main, 'timeline', false);
     this.curves = new Section(main, 'curves', false);
     this.strip = new Strip(this.timeline.body, events, theme);
-    this.plots = new Curves(this.curves.body, theme, (name, rank) =>
-      asking('curve', { name, rank })
-    );
+    this.plots = new Curves(this.curves.body, theme, asking);
     this.failureList = new Failures(this.failures.body, {
       onSelect: events.onSelect,
       ask: id => asking('failure', { failure: id })

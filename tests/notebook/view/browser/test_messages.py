@@ -74,7 +74,8 @@ def test_messages_are_read(message, read):
         (v1(HELLO, parts="strips"), ("hello: parts must be a list of some of strips, curves,"
                                     " failures, actors, not 'strips'")),
         (v1(RANK, what="fly"), ("ask: what must be one of rank, failure, stacks, logs, whole_logs,"
-                               " curve, cell, outputs, words, debugger, engines, kept, not 'fly'")),
+                               " curve, metrics, cell, outputs, words, debugger, engines, kept,"
+                               " replay, not 'fly'")),
         (v1(RANK, rank=True), "rank: rank must be a whole number from 0 to 100000, not true"),
         (v1(RANK, rank=-1), "rank: rank must be a whole number from 0 to 100000, not that number"),
         (v1(RANK, rank=10**5000),

@@ -18,6 +18,7 @@ from tests.notebook.view.fake_source import (
     FakeFailure,
     FakeHost,
     FakePast,
+    FakeRun,
     FakeSource,
     FakeTimeline,
     FakeUsage,
@@ -275,6 +276,33 @@ def test_a_page_that_has_missed_many_changes_of_a_curve_gets_all_of_it(world):
         world.look()
         curve.add(step, 1.0)
     assert world.delta(base)["meshes"]["mesh0"]["curves"]["loss"]["from"] == 0
+
+
+def test_an_earlier_run_is_told_whole_once_and_that_it_is_gone(world):
+    first, second = FakeCurve(), FakeCurve()
+    for step in range(300):
+        first.add(step, 1.0)
+    runs = [FakeRun(1, "lr=0.1", {"loss": first})]
+    world.source.of_runs["mesh0"], world.source.of_curves["mesh0"] = runs, {"loss": first}
+    world.look()
+    base = world.feed.n
+    assert world.state()["meshes"]["mesh0"]["runs"] == {
+        "1": {"name": "lr=0.1", "current": ["loss"], "curves": {}}
+    }
+    second.add(0, 2.0)
+    runs.append(FakeRun(2, "", {"loss": second}))
+    world.source.of_curves["mesh0"] = {"loss": second}
+    world.look()
+    told = world.delta(base)["meshes"]["mesh0"]
+    assert told["curves"]["loss"] == {"from": 0, "points": [[0, 2.0, 2.0, 2.0, 1]]}
+    assert told["runs"]["2"] == {"name": "run 2", "current": ["loss"], "curves": {}}
+    earlier = told["runs"]["1"]["curves"]["loss"]
+    assert (len(earlier), earlier[-1]) == (100, [299, 1.0, 1.0, 1.0, 1])
+    base = world.feed.n
+    second.add(1, 2.0)
+    del runs[0]
+    world.look()
+    assert world.delta(base)["meshes"]["mesh0"]["runs"] == {"1": None}
 
 
 def test_actors_are_known_before_ranks_tell_of_them(world):

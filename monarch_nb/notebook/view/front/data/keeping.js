@@ -18,7 +18,8 @@ export function stateOf(model, mesh) {
     hosts: grouped(mesh, rank => mesh.host(rank)),
     ranks: rowsOfStates(mesh),
     strips: mesh.size <= MOST_STRIPS ? stripsOf(mesh) : [],
-    curves: Object.fromEntries([...mesh.curves].map(([name, points]) => [name, { from: 0, points }]))
+    curves: Object.fromEntries([...mesh.curves].map(([name, points]) => [name, { from: 0, points }])),
+    runs: Object.fromEntries(mesh.runs)
   };
   return {
     ...{ v: 1, type: 'state', to: '', n: 0, cell: null, current: null, jobs: [] },

@@ -37,6 +37,8 @@ export class Mesh {
     this.strips = new Strips(this.size);
     /** @type {Map<string, import("./protocol.js").CurvePoint[]>} */
     this.curves = new Map();
+    /** Those that are kept, by number. @type {Map<number, import("./protocol.js").Run>} */
+    this.runs = new Map();
     /** @type {import("./protocol.js").Failure[]} */
     this.failures = [];
     /** Failures that are over. @type {import("./protocol.js").PastFailure[]} */
@@ -152,7 +154,22 @@ export class Mesh {
     change.failures ||= Boolean(part.failures || part.past);
     if (part.actors) this.actors = part.actors;
     change.actors ||= Boolean(part.actors);
+    this.takeRuns(part.runs ?? {}, change.curves);
     return this.takeCurves(part.curves ?? {}, change.curves);
+  }
+
+  /** @param {NonNullable<MeshPart["runs"]>} runs @param {Set<string>} changed */
+  takeRuns(runs, changed) {
+    for (const [key, run] of Object.entries(runs)) {
+      const before = this.runs.get(Number(key));
+      if (run) this.runs.set(Number(key), run);
+      else this.runs.delete(Number(key));
+      for (const each of [before, run]) {
+        for (const name of [...(each?.current ?? []), ...Object.keys(each?.curves ?? {})]) {
+          changed.add(name);
+        }
+      }
+    }
   }
 
   /** @param {import("./protocol.js").RankRow} row @param {Set<number>} changed */

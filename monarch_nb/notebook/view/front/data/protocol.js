@@ -9,6 +9,7 @@
  * @typedef {{id: number | string, ranks: string, headline: string, where: string, what: string, at: number, count: number}} Failure
  * @typedef {{id: number, ranks: string, headline: string, where: string, what: string, at: number, count: number, came: number, became: string}} PastFailure one that is over; `came`: milliseconds since 1970
  * @typedef {[step: number, mean: number | null, low: number | null, high: number | null, count: number]} CurvePoint
+ * @typedef {{name: string, current: string[], curves: Record<string, CurvePoint[]>}} Run `current`: the curves that are told by themselves; the others are of an earlier run
  * @typedef {{name: string, cls: string, size: number, calls: number, failed: number, queue: number, ended: string | null}} ActorRow
  * @typedef {{ranks: string} & Partial<Record<UsageName, (number | null)[]>>} UsageRows
  * @typedef {"cpu" | "rss" | "queue" | "calls" | "failed" | "beat" | "gpu" | "gpu_mem"} UsageName
@@ -27,6 +28,7 @@
  * @property {Failure[]} [failures]
  * @property {PastFailure[]} [past]
  * @property {Record<string, {from: number, points: CurvePoint[]}>} [curves]
+ * @property {Record<string, Run | null>} [runs]
  * @property {ActorRow[]} [actors]
  */
 /**
@@ -54,6 +56,7 @@ const MAX_FAILURES = 32;
 const MAX_PAST = 100;
 const MAX_CURVES = 64;
 const MAX_POINTS = 512;
+const MAX_RUNS = 20;
 
 /** @param {unknown} value @returns {value is Record<string, any>} */
 function isRecord(value) {
@@ -112,7 +115,18 @@ function isMeshPart(mesh) {
     Object.entries(lists).every(([name, fits]) => isList(mesh[name], fits)) &&
     ['pids', 'strips'].every(name => isList(mesh[name], () => true)) &&
     (mesh.labels === undefined || isShape(mesh)) &&
-    Object.values(mesh.curves ?? {}).every(curve => isList(curve?.points ?? 0, Array.isArray))
+    Object.values(mesh.curves ?? {}).every(curve => isList(curve?.points ?? 0, Array.isArray)) &&
+    Object.values(mesh.runs ?? {}).every(run => run === null || isRun(run))
+  );
+}
+
+/** @param {any} run */
+function isRun(run) {
+  return (
+    typeof run?.name === 'string' &&
+    isList(run.current ?? 0, one => typeof one === 'string') &&
+    isRecord(run.curves) &&
+    Object.values(run.curves).every(points => isList(points ?? 0, Array.isArray))
   );
 }
 
@@ -124,16 +138,27 @@ function isTooMuch({ meshes = {} }) {
 }
 
 /** @param {Record<string, any>} mesh */
-function isTooMuchOfOne({ sizes = [], ranks = [], hosts = [], failures = [], past = [], curves = {} }) {
+function isTooMuchOfOne({
+  sizes = [],
+  ranks = [],
+  hosts = [],
+  failures = [],
+  past = [],
+  curves = {},
+  runs = {}
+}) {
   const told = (/** @type {any[][]} */ rows) => rows.reduce((sum, [text]) => sum + countOf(text), 0);
   const points = Object.values(curves).map(curve => curve.points.length);
+  const earlier = Object.values(runs).map(run => Object.values(run?.curves ?? {}));
   return (
     sizes.length > MAX_AXES ||
     Math.max(...sizes, told(ranks), told(hosts)) > MAX_RANKS ||
     failures.length > MAX_FAILURES ||
     past.length > MAX_PAST ||
     points.length > MAX_CURVES ||
-    Math.max(0, ...points) > MAX_POINTS
+    earlier.length > MAX_RUNS ||
+    earlier.some(of => of.length > MAX_CURVES) ||
+    Math.max(0, ...points, ...earlier.flat().map(of => of.length)) > MAX_POINTS
   );
 }
 

@@ -1,95 +1,188 @@
 // @ts-check
-// Curves as small multiples: the mean over ranks, the band from the lowest to the highest, one rank's own line.
+// One measure, drawn over steps: the mean over ranks, the band from the lowest to the highest, one rank's own line, earlier runs.
 
+import {
+  csvText,
+  extent,
+  known,
+  logTicks,
+  nearest,
+  numberText,
+  smoothed,
+  ticks,
+  zoomedSteps
+} from '../data/curves.js';
 import { cutText } from '../data/protocol.js';
+import { button, saveFile } from '../ui/controls.js';
 import { element, onceAFrame, setText, sized } from '../ui/page.js';
 
 /**
- * Round values within a range, at most `count` or so.
- * @param {number} low
- * @param {number} high
- * @param {number} count
- */
-export function ticks(low, high, count) {
-  const raw = (high - low) / Math.max(1, count);
-  if (!(raw > 0) || !isFinite(raw)) return isFinite(low) ? [low] : [];
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * ([1, 2, 5].find(factor => factor * power >= raw * 0.999) ?? 10);
-  /** @type {number[]} */
-  const found = [];
-  const first = Math.ceil(low / step - 1e-9);
-  for (let i = 0; i <= count + 2; i++) found.push((first + i) * step || 0);
-  return found.filter(value => value <= high + step * 1e-9);
-}
-
-/** A number in at most seven or so characters. @param {number} value */
-export function numberText(value) {
-  if (!isFinite(value)) return isNaN(value) ? '–' : value > 0 ? '∞' : '-∞';
-  const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(1).replace('e+', 'e');
-  return `${Number(value.toPrecision(4))}`;
-}
-
-/**
- * The least and the greatest of what is finite; a little apart if they are equal.
- * @param {number[]} values
- * @returns {[number, number] | null}
- */
-export function extent(values) {
-  let low = Infinity;
-  let high = -Infinity;
-  for (const value of values) {
-    if (!isFinite(value)) continue;
-    low = Math.min(low, value);
-    high = Math.max(high, value);
-  }
-  if (low > high) return null;
-  const apart = low === high ? Math.abs(low) * 0.05 || 1 : 0;
-  return [low - apart, high + apart];
-}
-
-/**
- * @typedef {import("../data/protocol.js").CurvePoint} CurvePoint
- * @typedef {{edge: number, x(step: number): number, y(value: number): number}} Scales
+ * @typedef {import("../data/curves.js").Series} Series
+ * @typedef {import("../ui/page.js").Theme} Theme
+ * @typedef {{edge: number, xs: [number, number], ys: [number, number], log: boolean, x(step: number): number, y(value: number): number}} Scales
+ * @typedef {(readonly [number, number])[]} Line
  */
 
-const HEIGHT = 104;
+const HEIGHT = 120;
 const EDGE = { right: 6, top: 6, bottom: 16 };
+const DRAG = 5; // pixels; less is a click
+const EARLIER = ['idle', 'paused', 'collective', 'dead', 'grey'];
 
-/** @param {number | null | undefined} value */
-function known(value) {
-  return typeof value === 'number' ? value : NaN;
+/** The colour of a run's line, by name. @param {Series} series */
+export function colourOf({ run, earlier }) {
+  return earlier ? EARLIER[run % EARLIER.length] : 'busy';
 }
 
 /** One curve. */
 export class Plot {
-  /** @param {HTMLElement} el @param {string} name @param {import("../ui/page.js").Theme} theme */
-  constructor(el, name, theme) {
+  /** @param {HTMLElement} el @param {string} name @param {Theme} theme @param {() => Promise<{csv: string}>} askTable */
+  constructor(el, name, theme, askTable) {
     this.theme = theme;
+    this.name = cutText(name, 60);
+    this.askTable = askTable;
     this.box = element('figure', 'plot');
+    this.all = button('all steps', `show all steps of ${this.name}`, () => this.zoom(null));
+    this.log = button('log', `${this.name} on a logarithmic scale`, () => this.toggleLog());
     const head = element('figcaption', 'plot-head');
     this.reading = element('div', 'reading');
     this.value = element('span', 'value');
-    head.append(element('span', 'plot-name', cutText(name, 60)), this.value);
+    head.append(element('span', 'plot-name', this.name), this.value);
     this.canvas = element('canvas', 'canvas');
-    this.canvas.setAttribute('role', 'img');
-    this.canvas.setAttribute('aria-label', `curve of ${cutText(name, 60)}`);
-    this.box.append(head, this.reading, this.canvas);
+    this.tip = element('div', 'tip');
+    this.tip.hidden = true;
+    this.area = element('div', 'plot-area');
+    this.area.append(this.canvas, this.tip);
+    this.box.append(head, this.reading, this.area, this.tools());
     el.append(this.box);
-    /** @type {CurvePoint[]} */
-    this.points = [];
+    /** @type {Series[]} */
+    this.series = [];
     /** @type {[number, number][]} */
     this.own = [];
     this.rank = -1;
-    this.pointer = NaN;
+    this.smoothing = 0;
+    /** The step that is read. */
+    this.at = NaN;
+    /** @type {[number, number] | null} */
+    this.range = null;
+    /** @type {[number, number] | null} */
+    this.drag = null;
+    /** @type {Scales | null} */
+    this.scales = null;
     this.painter = onceAFrame(() => this.paint());
-    this.canvas.addEventListener('pointermove', event => this.look(event.offsetX));
-    this.canvas.addEventListener('pointerleave', () => this.look(NaN));
+    this.listen();
   }
 
-  /** @param {CurvePoint[]} points */
-  show(points) {
-    this.points = points;
+  tools() {
+    const tools = element('div', 'plot-tools');
+    this.all.hidden = true;
+    this.log.setAttribute('aria-pressed', 'false');
+    tools.append(
+      this.all,
+      this.log,
+      button('CSV', `save all kept points of ${this.name} as CSV`, () => this.saveTable()),
+      button('PNG', `save the picture of ${this.name} as PNG`, () => this.savePicture())
+    );
+    for (const one of tools.children) one.setAttribute('aria-label', /** @type {any} */ (one).title);
+    return tools;
+  }
+
+  listen() {
+    const { canvas } = this;
+    canvas.tabIndex = 0;
+    canvas.setAttribute('role', 'img');
+    const keys = 'arrow keys read it, plus and minus zoom, Escape shows all steps';
+    canvas.setAttribute('aria-label', `curve of ${this.name}; ${keys}`);
+    canvas.addEventListener('pointerdown', event => {
+      if (event.button) return;
+      canvas.setPointerCapture(event.pointerId);
+      this.drag = [event.offsetX, event.offsetX];
+    });
+    canvas.addEventListener('pointermove', event => {
+      if (this.drag) this.drag = [this.drag[0], event.offsetX];
+      this.look(this.stepAt(event.offsetX));
+    });
+    canvas.addEventListener('pointerup', () => this.drop());
+    canvas.addEventListener('pointercancel', () => (this.drag = null));
+    canvas.addEventListener('pointerleave', () => this.look(NaN));
+    canvas.addEventListener('dblclick', () => this.zoom(null));
+    canvas.addEventListener('keydown', event => this.key(event));
+    canvas.addEventListener('blur', () => {
+      this.reading.removeAttribute('aria-live');
+      this.look(NaN);
+    });
+  }
+
+  /** @param {number} x */
+  stepAt(x) {
+    if (!this.scales) return NaN;
+    const { edge, xs } = this.scales;
+    const across = this.canvas.clientWidth - edge - EDGE.right;
+    return xs[0] + (Math.min(Math.max(x - edge, 0), across) / across) * (xs[1] - xs[0]);
+  }
+
+  /** The end of a drag: what it went over is shown. */
+  drop() {
+    const [a, b] = this.drag ?? [0, 0];
+    this.drag = null;
+    const [from, to] = [this.stepAt(Math.min(a, b)), this.stepAt(Math.max(a, b))];
+    if (Math.abs(a - b) > DRAG && to - from >= 1) this.zoom([from, to]);
+    else this.painter.ask();
+  }
+
+  /** @param {[number, number] | null} range null: all steps */
+  zoom(range) {
+    this.range = range;
+    this.all.hidden = !range;
+    this.painter.ask();
+  }
+
+  toggleLog() {
+    const on = this.log.getAttribute('aria-pressed') !== 'true';
+    this.log.setAttribute('aria-pressed', `${on}`);
+    this.painter.ask();
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const all = this.steps();
+    if (!this.scales || !all || event.ctrlKey || event.altKey || event.metaKey) return;
+    const { xs } = this.scales;
+    const at = isNaN(this.at) ? xs[1] : this.at;
+    /** @type {Record<string, () => void>} */
+    const acts = {
+      ArrowLeft: () => this.look(this.beside(at, -1)),
+      ArrowRight: () => this.look(this.beside(at, 1)),
+      Home: () => this.look(xs[0]),
+      End: () => this.look(xs[1]),
+      '+': () => this.zoom(zoomedSteps(xs, all, 0.5, at)),
+      '-': () => this.zoom(zoomedSteps(xs, all, 2, at)),
+      Escape: () => this.zoom(null)
+    };
+    const act = acts[event.key === '=' ? '+' : event.key];
+    if (!act) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.reading.setAttribute('aria-live', 'polite');
+    act();
+  }
+
+  /** The step of the point before or after a step. @param {number} at @param {1 | -1} way */
+  beside(at, way) {
+    const points = (this.main()?.points ?? []).filter(([step]) => this.isInSight(step));
+    const index = points.findIndex(([step]) => step === nearest(points, at)?.[0]);
+    const [step] = points[Math.min(Math.max(index + way, 0), points.length - 1)] ?? [NaN];
+    return step;
+  }
+
+  /** The curve that is read: the newest that is shown. */
+  main() {
+    return this.series[this.series.length - 1];
+  }
+
+  /** @param {Series[]} series those that are shown, the newest last @param {number} smoothing */
+  show(series, smoothing) {
+    this.series = series;
+    this.smoothing = smoothing;
     this.painter.ask();
   }
 
@@ -100,63 +193,166 @@ export class Plot {
     this.painter.ask();
   }
 
-  /** @param {number} x */
-  look(x) {
-    this.pointer = x;
+  /** @param {number} step NaN: the last one is read */
+  look(step) {
+    this.at = step;
     this.painter.ask();
   }
 
+  steps() {
+    return extent(this.series.flatMap(({ points }) => points.map(([step]) => step)));
+  }
+
+  /** @param {number} step */
+  isInSight(step) {
+    return !this.range || (step >= this.range[0] && step <= this.range[1]);
+  }
+
+  isLog() {
+    return this.log.getAttribute('aria-pressed') === 'true';
+  }
+
+  /** The values in sight. @returns {[number, number] | null} */
+  values() {
+    /** @type {number[]} */
+    const found = [];
+    for (const { points, earlier } of this.series) {
+      for (const [step, mean, low, high] of points) {
+        if (this.isInSight(step)) found.push(known(mean), ...(earlier ? [] : [known(low), known(high)]));
+      }
+    }
+    for (const [step, value] of this.own) if (this.isInSight(step)) found.push(known(value));
+    return extent(this.isLog() ? found.filter(value => value > 0) : found);
+  }
+
   paint() {
-    const { points, canvas, theme } = this;
-    const width = this.box.clientWidth;
+    const { canvas, theme } = this;
+    const width = this.area.clientWidth;
     if (!width) return;
     const context = sized(canvas, width, HEIGHT);
     context.clearRect(0, 0, width, HEIGHT);
-    const values = [
-      ...points.flatMap(([, ...rest]) => rest.slice(0, 3)),
-      ...this.own.map(([, v]) => v)
-    ];
-    const [xs, ys] = [extent(points.map(([step]) => step)), extent(values.map(known))];
-    this.read(points.length - 1);
+    this.read();
+    const [xs, ys] = [this.range ?? this.steps(), this.values()];
+    this.scales = null;
     if (!xs || !ys) return;
     context.font = `10px ${theme.font}`;
-    const words = ticks(...ys, 3).map(value => context.measureText(numberText(value)).width);
-    const scales = scalesOf(xs, ys, Math.max(24, ...words) + 8, width);
-    drawAxes(context, theme, scales, xs, ys, width);
-    drawBand(context, theme.colours.busy, scales, points);
-    const means = points.map(([step, mean]) => /** @type {const} */ ([step, known(mean)]));
-    drawLine(context, theme.colours.busy, scales, means);
-    const own = this.own.map(([step, value]) => /** @type {const} */ ([step, known(value)]));
-    if (own.length) drawLine(context, theme.colours.silent, scales, own);
+    const log = this.isLog();
+    const words = valueTicks(ys, log).map(value => context.measureText(numberText(value)).width);
+    const scales = scalesOf(xs, ys, Math.max(24, ...words) + 8, width, log);
+    this.scales = scales;
+    drawAxes(context, theme, scales, width);
+    context.save();
+    context.beginPath();
+    context.rect(scales.edge, 0, width - scales.edge, HEIGHT - EDGE.bottom + 1);
+    context.clip();
+    this.drawSeries(context, scales);
     this.drawPointer(context, scales);
+    context.restore();
+  }
+
+  /** @param {CanvasRenderingContext2D} context @param {Scales} scales */
+  drawSeries(context, scales) {
+    const { colours } = this.theme;
+    for (const series of this.series) {
+      const colour = colours[colourOf(series)];
+      const means = series.points.map(([step, mean]) => /** @type {const} */ ([step, known(mean)]));
+      if (!series.earlier) drawBand(context, colour, scales, series.points);
+      context.globalAlpha = series.earlier ? 0.6 : 1;
+      if (this.smoothing) {
+        context.globalAlpha *= 0.35;
+        drawLine(context, colour, scales, means);
+        context.globalAlpha = series.earlier ? 0.6 : 1;
+      }
+      drawLine(context, colour, scales, smoothed(means, this.smoothing));
+      context.globalAlpha = 1;
+    }
+    const own = this.own.map(([step, value]) => /** @type {const} */ ([step, known(value)]));
+    if (own.length) drawLine(context, colours.silent, scales, smoothed(own, this.smoothing));
   }
 
   /** @param {CanvasRenderingContext2D} context @param {Scales} scales */
   drawPointer(context, scales) {
-    if (isNaN(this.pointer) || !this.points.length) return;
-    const away = this.points.map(([step]) => Math.abs(scales.x(step) - this.pointer));
-    const nearest = away.indexOf(Math.min(...away));
-    this.read(nearest);
-    const [step, mean] = this.points[nearest];
     const { colours } = this.theme;
+    if (this.drag) {
+      const [a, b] = this.drag;
+      context.fillStyle = colours.focus;
+      context.globalAlpha = 0.15;
+      context.fillRect(Math.min(a, b), EDGE.top, Math.abs(a - b), HEIGHT - EDGE.top - EDGE.bottom);
+      context.globalAlpha = 1;
+    }
+    const point = isNaN(this.at) ? undefined : nearest(this.main()?.points ?? [], this.at);
+    if (!point) return;
     context.fillStyle = colours.dim;
-    context.fillRect(scales.x(step), EDGE.top, 1, HEIGHT - EDGE.top - EDGE.bottom);
-    context.fillStyle = colours.busy;
-    context.beginPath();
-    context.arc(scales.x(step), scales.y(known(mean)), 3, 0, 7);
-    context.fill();
+    context.fillRect(scales.x(point[0]), EDGE.top, 1, HEIGHT - EDGE.top - EDGE.bottom);
+    for (const series of this.series) {
+      const [step, mean] = nearest(series.points, point[0]) ?? [NaN, NaN];
+      const y = scales.y(known(mean));
+      if (!isFinite(y)) continue;
+      context.fillStyle = colours[colourOf(series)];
+      context.beginPath();
+      context.arc(scales.x(step), y, 3, 0, 7);
+      context.fill();
+    }
   }
 
-  /** Say the values at a point. @param {number} index */
-  read(index) {
-    const point = this.points[index];
+  /** Say the values at the step that is looked at, else at the last one. */
+  read() {
+    const main = this.main();
+    const points = main?.points ?? [];
+    const point = isNaN(this.at) ? points[points.length - 1] : nearest(points, this.at);
     const [step, mean, low, high] = point ?? [];
     setText(this.value, numberText(known(mean)));
     if (!point) return setText(this.reading, 'no values yet');
-    const apart = low !== high ? `, ${numberText(known(low))} to ${numberText(known(high))}` : '';
     const own = this.own.find(([at]) => at === step);
     const mine = own ? `, rank ${this.rank}: ${numberText(known(own[1]))}` : '';
-    setText(this.reading, `step ${numberText(known(step))}${apart}${mine}`);
+    const others = this.series.filter(one => one !== main).reverse();
+    const looked = !isNaN(this.at);
+    setText(this.reading, `step ${numberText(known(step))}${apart(low, high)}${mine}`);
+    this.tip.hidden = !looked || !others.length;
+    if (this.tip.hidden) return;
+    const lines = [main, ...others].map(one => this.told(one, known(step)));
+    this.tip.replaceChildren(...lines);
+    const x = this.scales?.x(known(step)) ?? 0;
+    this.tip.classList.toggle('mnb-left', x > this.canvas.clientWidth / 2);
+  }
+
+  /** A line of a run at a step. @param {Series} series @param {number} step */
+  told(series, step) {
+    const [, mean, low, high] = nearest(series.points, step) ?? [];
+    const line = element('div', 'tip-line');
+    const sign = element('span', 'swatch');
+    sign.style.background = this.theme.colours[colourOf(series)];
+    line.append(sign, `${cutText(series.name, 40)}: ${numberText(known(mean))}${apart(low, high)}`);
+    return line;
+  }
+
+  async saveTable() {
+    const own = () => ({ csv: csvText(this.series) }); // no kernel
+    const { csv } = await this.askTable().catch(own);
+    saveFile(`${this.name}.csv`, new Blob([csv], { type: 'text/csv' }));
+  }
+
+  savePicture() {
+    const { canvas, theme } = this;
+    const [width, head] = [canvas.clientWidth, 20];
+    const whole = element('canvas', '');
+    const context = sized(whole, width, head + HEIGHT);
+    context.fillStyle = theme.colours.back;
+    context.fillRect(0, 0, width, head + HEIGHT);
+    context.textBaseline = 'middle';
+    let x = 4;
+    const say = (/** @type {string} */ font, /** @type {string} */ colour, /** @type {string} */ text) => {
+      context.font = `${font} ${theme.font}`;
+      context.fillStyle = theme.colours[colour];
+      context.fillText(text, x, head / 2);
+      x += context.measureText(text).width + 10;
+    };
+    say('600 12px', 'text', this.name);
+    for (const one of [...this.series].reverse()) {
+      if (one.name) say('11px', colourOf(one), cutText(one.name, 40));
+    }
+    context.drawImage(canvas, 0, head, width, HEIGHT);
+    whole.toBlob(blob => blob && saveFile(`${this.name}.png`, blob));
   }
 
   dispose() {
@@ -165,29 +361,41 @@ export class Plot {
   }
 }
 
-/** @param {[number, number]} xs @param {[number, number]} ys @param {number} edge @param {number} width @returns {Scales} */
-function scalesOf([left, right], [low, high], edge, width) {
+/** @param {number | null | undefined} low @param {number | null | undefined} high */
+function apart(low, high) {
+  return low === high ? '' : `, ${numberText(known(low))} to ${numberText(known(high))}`;
+}
+
+/** @param {[number, number]} ys @param {boolean} log */
+function valueTicks([low, high], log) {
+  return log ? logTicks(low, high, 3) : ticks(low, high, 3);
+}
+
+/** @param {[number, number]} xs @param {[number, number]} ys @param {number} edge @param {number} width @param {boolean} log @returns {Scales} */
+function scalesOf(xs, ys, edge, width, log) {
   const across = width - edge - EDGE.right;
   const down = HEIGHT - EDGE.top - EDGE.bottom;
+  const place = (/** @type {number} */ value) => (log ? (value > 0 ? Math.log10(value) : NaN) : value);
+  const [low, high] = [place(ys[0]), place(ys[1])];
   return {
-    edge,
-    x: step => edge + ((step - left) / (right - left)) * across,
-    y: value => EDGE.top + (1 - (value - low) / (high - low)) * down
+    ...{ edge, xs, ys, log },
+    x: step => edge + ((step - xs[0]) / (xs[1] - xs[0])) * across,
+    y: value => EDGE.top + (1 - (place(value) - low) / (high - low)) * down
   };
 }
 
-/** @param {CanvasRenderingContext2D} context @param {import("../ui/page.js").Theme} theme @param {Scales} scales @param {[number, number]} xs @param {[number, number]} ys @param {number} width */
-function drawAxes(context, { colours }, scales, xs, ys, width) {
+/** @param {CanvasRenderingContext2D} context @param {Theme} theme @param {Scales} scales @param {number} width */
+function drawAxes(context, { colours }, scales, width) {
   context.textBaseline = 'middle';
   context.textAlign = 'right';
-  for (const value of ticks(...ys, 3)) {
+  for (const value of valueTicks(scales.ys, scales.log)) {
     const y = scales.y(value);
     context.fillStyle = colours.line;
     context.fillRect(scales.edge, Math.round(y), width - scales.edge - EDGE.right, 1);
     context.fillStyle = colours.dim;
     context.fillText(numberText(value), scales.edge - 5, y);
   }
-  for (const step of ticks(...xs, width / 90)) {
+  for (const step of ticks(...scales.xs, width / 90)) {
     const text = numberText(step);
     const half = context.measureText(text).width / 2;
     const x = Math.min(scales.x(step), width - half - 1);
@@ -196,113 +404,40 @@ function drawAxes(context, { colours }, scales, xs, ys, width) {
   }
 }
 
-/** @param {CanvasRenderingContext2D} context @param {string} colour @param {Scales} scales @param {CurvePoint[]} points */
+/** @param {CanvasRenderingContext2D} context @param {string} colour @param {Scales} scales @param {import("../data/protocol.js").CurvePoint[]} points */
 function drawBand(context, colour, { x, y }, points) {
   context.fillStyle = colour;
   context.globalAlpha = 0.2;
   for (let i = 1; i < points.length; i++) {
     const [a, , lowA, highA] = points[i - 1];
     const [b, , lowB, highB] = points[i];
-    if ([lowA, highA, lowB, highB].some(value => !isFinite(known(value)))) continue;
+    const ys = [lowA, highA, highB, lowB].map(value => y(known(value)));
+    if (!ys.every(isFinite)) continue;
     context.beginPath();
-    context.moveTo(x(a), y(known(lowA)));
-    context.lineTo(x(a), y(known(highA)));
-    context.lineTo(x(b), y(known(highB)));
-    context.lineTo(x(b), y(known(lowB)));
+    context.moveTo(x(a), ys[0]);
+    context.lineTo(x(a), ys[1]);
+    context.lineTo(x(b), ys[2]);
+    context.lineTo(x(b), ys[3]);
     context.fill();
   }
   context.globalAlpha = 1;
 }
 
-/** @param {CanvasRenderingContext2D} context @param {string} colour @param {Scales} scales @param {(readonly [number, number])[]} points */
-function drawLine(context, colour, { x, y }, points) {
+/** @param {CanvasRenderingContext2D} context @param {string} colour @param {Scales} scales @param {Line} points */
+export function drawLine(context, colour, { x, y }, points) {
   context.strokeStyle = context.fillStyle = colour;
   context.lineWidth = 1.5;
   context.lineJoin = 'round';
   context.beginPath();
-  points.forEach(([step, value], i) => {
-    if (!isFinite(value)) return;
-    const begins = !isFinite(points[i - 1]?.[1] ?? NaN);
-    const alone = begins && !isFinite(points[i + 1]?.[1] ?? NaN);
-    if (alone) context.fillRect(x(step) - 1, y(value) - 1, 2.5, 2.5);
-    if (begins) context.moveTo(x(step), y(value));
-    else context.lineTo(x(step), y(value));
-  });
+  let before = NaN;
+  let at = points.length ? y(points[0][1]) : NaN;
+  for (let i = 0; i < points.length; i++) {
+    const after = i + 1 < points.length ? y(points[i + 1][1]) : NaN;
+    const across = x(points[i][0]);
+    if (isFinite(at) && isFinite(before)) context.lineTo(across, at);
+    else if (isFinite(at) && isFinite(after)) context.moveTo(across, at);
+    else if (isFinite(at)) context.fillRect(across - 1, at - 1, 2.5, 2.5); // alone
+    [before, at] = [at, after];
+  }
   context.stroke();
-}
-
-/** All curves of a mesh, side by side where there is room. */
-export class Curves {
-  /** @param {HTMLElement} el @param {import("../ui/page.js").Theme} theme @param {(name: string, rank: number) => Promise<{points: [number, number][]}>} ask */
-  constructor(el, theme, ask) {
-    this.el = el;
-    this.theme = theme;
-    this.ask = ask;
-    /** @type {Map<string, Plot>} */
-    this.plots = new Map();
-    this.rank = -1;
-  }
-
-  /** @param {import("../data/model.js").Mesh} mesh @param {Iterable<string>} changed */
-  update(mesh, changed) {
-    for (const [name, plot] of this.plots) {
-      if (mesh.curves.has(name)) continue;
-      plot.dispose();
-      this.plots.delete(name);
-    }
-    for (const name of changed) {
-      const plot = this.plots.get(name) ?? new Plot(this.el, name, this.theme);
-      this.plots.set(name, plot);
-      plot.show(mesh.curves.get(name) ?? []);
-      if (this.rank >= 0) this.fetch(name, plot);
-    }
-  }
-
-  /** The rank whose own line is shown, too. @param {number} rank -1: none */
-  select(rank) {
-    if (rank === this.rank) return;
-    this.rank = rank;
-    for (const [name, plot] of this.plots) {
-      plot.showRank(-1, []);
-      if (rank >= 0) this.fetch(name, plot);
-    }
-  }
-
-  /** @param {string} name @param {Plot} plot */
-  async fetch(name, plot) {
-    const rank = this.rank;
-    const busy = this.fetching.has(name);
-    if (busy) return;
-    this.fetching.add(name);
-    try {
-      const { points } = await this.ask(name, rank);
-      if (rank === this.rank) plot.showRank(rank, points);
-    } catch {
-      plot.showRank(-1, []); // the mean and the band tell enough
-    } finally {
-      this.fetching.delete(name);
-    }
-    if (this.rank >= 0 && rank !== this.rank) this.fetch(name, plot);
-  }
-
-  /** @type {Set<string>} */
-  fetching = new Set();
-
-  resize() {
-    for (const plot of this.plots.values()) plot.painter.ask();
-  }
-
-  /** @param {import("../ui/page.js").Theme} theme */
-  setTheme(theme) {
-    this.theme = theme;
-    for (const plot of this.plots.values()) {
-      plot.theme = theme;
-      plot.painter.ask();
-    }
-  }
-
-  dispose() {
-    for (const plot of this.plots.values()) plot.dispose();
-    this.plots.clear();
-  }
 }

@@ -65,6 +65,15 @@ export async function copyText(text) {
   }
 }
 
+/** Have the browser save a file. @param {string} name @param {Blob} blob */
+export function saveFile(name, blob) {
+  const link = element('a', '');
+  link.href = URL.createObjectURL(blob);
+  link.download = name.replace(/[^\w.-]+/g, '_');
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
 /**
  * A text as it was written, with a button that copies it.
  * @param {string} title
