@@ -98,6 +98,8 @@ class Session:
         cell = self.cells.begin(info.raw_cell or "", number)
         self.link.attach()
         self.output.begin(cell)
+        if self.cells.is_watched(cell):
+            self.live.notify(urgent=True)  # it may be short
         if not self._has_offered:
             self._has_offered = True
             self._offer(cell)

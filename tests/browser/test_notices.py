@@ -72,7 +72,8 @@ def test_a_person_is_told_of_the_end_of_a_cell(page: Page, server: Server, tmp_p
     expect(page).to_have_title(re.compile(r"^Untitled.* - JupyterLab$"))
     page.evaluate("() => { window.isAway = false; }")
     go_on.unlink()
-    cell = notebook.start(code_until(go_on))
+    cell = notebook.start(f"%%mesh\n{code_until(go_on)}")
+    lab.status("4 ranks: 4 busy")  # the page knows of the cell
     notebook.command("launcher:create")
     cell.element.wait_for(state="hidden")
     go_on.touch()

@@ -162,8 +162,11 @@ class CellRegistry:
         cell = self._outermost()
         if cell is None:
             return None
-        is_watched = cell.tag == self._watched_tag
-        return CellAtWork(cell.number, cell.cell_id, cell.started_s, is_watched)
+        return CellAtWork(cell.number, cell.cell_id, cell.started_s, self.is_watched(cell))
+
+    def is_watched(self, cell: Cell) -> bool:
+        """Whether a person wants to be told when it has ended."""
+        return cell.tag == self._watched_tag
 
     def watch(self, *, is_next: bool) -> bool:
         """Have the page tell a person when the running cell has ended, or the next one. False
