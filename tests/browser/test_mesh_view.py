@@ -164,7 +164,7 @@ def test_slices_curves_and_hostile_texts(lab: MeshPage) -> None:
     lab.notebook.run(HOSTILE)
     view.says("4 ranks: 3 idle, 1 failed")
     view.tells("ValueError: <img src=x onerror=").click()
-    view.root.locator(".mnb-failures pre").wait_for()
+    view.root.locator(".mnb-failures pre").first.wait_for()
     view.click(0).get_by_text("last output").wait_for()
     lab.pictures("hostile")
     assert lab.page.evaluate("() => window.hacked") is None

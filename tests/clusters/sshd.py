@@ -9,6 +9,7 @@ A session gets the TMPDIR of its machine, its HOME if it has one, and the code o
 `python -m tests.clusters.sshd 2` starts two and one behind them, and waits for ctrl-C.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Self
 from tests.clusters.machines import Machine, Machines, until_interrupted
 from tests.clusters.namespaces import run
 from tests.clusters.networks import LAN
+from tests.conftest import PRELOAD
 from tests.source import ROOT
 from tests.support import SESSION, eventually
 
@@ -82,6 +84,7 @@ class SshServers:
     def _start(self, machine: Machine) -> None:
         config, log = (self._folder / f"{machine.name}.{kind}" for kind in ("sshd", "log"))
         env = machine.own_env | dict([SESSION.split("=")]) | {"PYTHONPATH": str(ROOT)}
+        env[PRELOAD] = os.environ[PRELOAD]  # a login has an environment of its own
         words = " ".join(f"{name}={value}" for name, value in env.items())
         listen = "".join(f"ListenAddress {each}\n" for each in machine.addresses.values())
         config.write_text(listen + _SERVER.format(folder=self._folder, env=words))

@@ -149,8 +149,8 @@ def submit(script: str, ticket: Path, options: Sequence[str]) -> tuple[str, Keep
     keeper = Keeper(_SUBMIT, [script, str(ticket)], sbatch_environment(os.environ, options))
     try:
         words = keeper.hear()
-    except BaseException:  # a stop button, while Slurm does not answer
-        keeper.release(0)
+    except BaseException:  # a stop button; Slurm may have the job already, or not answer at all
+        keeper.release(1)
         raise
     job = words.rpartition("\n")[2]
     if _JOB_ID.fullmatch(job) is None:
