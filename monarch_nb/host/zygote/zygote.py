@@ -340,7 +340,7 @@ def main(arguments: list[str]) -> None:
         later = WHEN_IDLE if settings["loads_when_idle"] else {}
         zygote = Zygote(channel, inherited, settings["owner_pid"], later)
     except ModuleNotFoundError as error:
-        named = error.name in settings["preload"]
+        named = error.name in settings["preload"] and not settings["loads_when_idle"]
         text = f"no module {error.name!r}, which MONARCH_NB_PRELOAD names: install or correct it"
         channel.send({"event": "broken", "text": text if named else traceback.format_exc()})
         return
