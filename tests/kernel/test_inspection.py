@@ -169,10 +169,13 @@ def test_a_failed_call_is_told_too(kernel):
         f"trainers = {MESH}.spawn('trainers', Trainer)"
     )
     assert kernel.run("trainers.step.call().get()").status == "error"
-    [mesh] = told("status", "--kernel", pid_of(kernel))["meshes"]
-    assert ("0-2", "RuntimeError: no data") in [
-        (each["ranks"], each["error"]) for each in mesh["failures"]
-    ]
+
+    def failures() -> list[tuple[str, str]]:
+        [mesh] = told("status", "--kernel", pid_of(kernel))["meshes"]
+        return [(each["ranks"], each["error"]) for each in mesh["failures"]]
+
+    # the call fails with the first rank that does
+    eventually(lambda: ("0-2", "RuntimeError: no data") in failures(), 10, lambda: str(failures()))
 
 
 def test_in_a_terminal_there_are_colours(kernel):
