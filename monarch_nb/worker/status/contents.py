@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, Final
 
@@ -59,10 +59,8 @@ def of_arrays(numpy: ModuleType, arrays: Iterable[Any]) -> str | None:
     for array in arrays:
         if array.dtype.kind not in "fiub":
             return None
-        for piece in _pieces(array.reshape(1) if array.ndim == 0 else array, until):
-            if piece is None:
-                return f"not gone through in {LIMIT_S:.0f} s"
-            summary.add(numpy, piece, lambda part: part.astype(numpy.float64))
+        if not _add(summary, numpy, array, lambda part: part.astype(numpy.float64), until):
+            return f"not gone through in {LIMIT_S:.0f} s"
     return str(summary)
 
 
@@ -77,10 +75,8 @@ def of_tensors(torch: Any, tensors: Iterable[Any]) -> str | None:
             return None
         is_part |= local is not tensor
         with torch.no_grad(), _own_stream(torch, local):
-            for piece in _pieces(local.reshape(1) if local.ndim == 0 else local, until):
-                if piece is None:
-                    return f"not gone through in {LIMIT_S:.0f} s"
-                summary.add(torch, piece, lambda part: part.double())
+            if not _add(summary, torch, local, lambda part: part.double(), until):
+                return f"not gone through in {LIMIT_S:.0f} s"
     return f"part here: {summary}" if is_part else str(summary)
 
 
@@ -104,11 +100,15 @@ def _own_stream(torch: Any, tensor: Any) -> contextlib.AbstractContextManager[An
     return stream
 
 
-def _pieces(array: Any, until: float) -> Iterator[Any]:
-    # Along the first axis; None, and no more, when the time is over
+def _add(
+    summary: Summary, library: ModuleType, array: Any, wide: Callable[[Any], Any], until: float
+) -> bool:
+    # In pieces along the first axis; whether there was time for all
+    if array.ndim == 0:
+        array = array.reshape(1)
     rows = max(1, PIECE // max(1, math.prod(array.shape[1:])))
     for start in range(0, array.shape[0], rows):
         if time.monotonic() > until:
-            yield None
-            return
-        yield array[start : start + rows]
+            return False
+        summary.add(library, array[start : start + rows], wide)
+    return True

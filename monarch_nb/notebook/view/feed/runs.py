@@ -27,7 +27,8 @@ class RunsColumn:
         self._versions: dict[int, _Versions] = {}
         self._told: dict[int, Json] = {}
         self._n: dict[int, int] = {}
-        self._gone: dict[int, int] = {}  # run: at which update it gave way
+        self._begun: dict[int, int] = {}  # run: at which update it came
+        self._gone: dict[int, tuple[int, int]] = {}  # run: when it came, and when it gave way
 
     def update(self, runs: Sequence[Run], curves: Mapping[str, Curve], n: int) -> bool:
         """Take them as they are now. Whether anything is to be told."""
@@ -48,16 +49,18 @@ class RunsColumn:
             self._versions[run.number] = versions
             self._told[run.number] = _told(run, earlier, of_now)
             self._n[run.number], changed = n, True
+            self._begun.setdefault(run.number, n)
         for gone in self._told.keys() - {run.number for run in runs}:
             del self._told[gone], self._versions[gone], self._n[gone]
-            self._gone[gone], changed = n, True
+            self._gone[gone], changed = (self._begun.pop(gone), n), True
         return changed
 
     def since(self, base: int) -> Json:
         """Return those that changed, by number; null for one that is not kept any more."""
         found: Json = {str(run): self._told[run] for run, n in self._n.items() if n > base}
         if base:
-            found |= {str(run): None for run, n in self._gone.items() if n > base}
+            # only those that the page has: of a loop of runs hundreds may have come and gone since
+            found |= {str(run): None for run, (came, n) in self._gone.items() if came <= base < n}
         return found
 
 
