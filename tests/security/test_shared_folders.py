@@ -16,6 +16,7 @@ from monarch_nb.net.streams import Stream
 from monarch_nb.services.workspace.receiver import WorkspaceReceiver
 
 NOBODY = 65534
+NOON = 12 * 3600.0
 SECRET = "password = 'only for me'\n"
 
 
@@ -63,7 +64,7 @@ def test_the_log_of_a_rank_is_not_written_where_a_stranger_has_been(
 ):
     stranger(f"mkdir -m 777 logs logs/of_a_kernel; ln -s {precious} logs/of_a_kernel/mesh0.0.log")
     book = Logbook(shared / "logs/of_a_kernel", 1 << 20)
-    book.write("mesh0", 0, 1, 0, SECRET)
+    book.write("mesh0", 0, 1, 0, SECRET, NOON)
     book.close()
     assert SECRET not in texts_of_strangers(shared)
     assert "logs of ranks are not written" in caplog.text
@@ -73,7 +74,7 @@ def test_the_log_of_a_rank_is_not_written_where_a_stranger_has_been(
 def test_a_folder_of_logs_that_a_stranger_has_made_first(shared, stranger, precious, caplog):
     stranger(f"mkdir -m 777 of_a_kernel; ln -s {precious} of_a_kernel/mesh0.0.log")
     book = Logbook(shared / "of_a_kernel", 1 << 20)
-    book.write("mesh0", 0, 1, 0, SECRET)
+    book.write("mesh0", 0, 1, 0, SECRET, NOON)
     book.close()
     assert SECRET not in texts_of_strangers(shared)
     assert "mode 0700 that you own" in caplog.text
@@ -81,7 +82,7 @@ def test_a_folder_of_logs_that_a_stranger_has_made_first(shared, stranger, preci
 
 def test_logs_in_a_folder_as_tmp_is(shared):
     book = Logbook(shared / "of_a_kernel", 1 << 20)
-    book.write("mesh0", 0, 1, 0, SECRET)
+    book.write("mesh0", 0, 1, 0, SECRET, NOON)
     book.close()
     assert (shared / "of_a_kernel/mesh0.0.log").read_text() == SECRET
     assert SECRET not in texts_of_strangers(shared)
