@@ -12,6 +12,7 @@ BUILT := monarch_nb/labextension
 FRONT := $(BUILT)/package.json
 FRONT_SOURCES := package.json .yarn.lock labextension/tsconfig.json $(wildcard labextension/*.cjs) $(shell find labextension/src labextension/style labextension/schema monarch_nb/notebook/view/front -type f)
 JLPM := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/jlpm
+TIER := $(if $(NIGHTLY),, and not nightly)
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
@@ -27,11 +28,11 @@ lab: $(READY) ## open the tour in JupyterLab on the Monarch kernel
 demo: $(READY) ## run the tour without a browser and print what happens
 	$(BIN)/python .ci/demo.py $(ARGS)
 
-test: $(READY) ## run every test: two files at a time, then what has to be alone; with ARGS, one after the other
+test: $(READY) ## run the tests: two files at a time, then what has to be alone; NIGHTLY=1 all of them; with ARGS, one after the other
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"; beside=$$?; $(BIN)/python -m pytest -m alone $$(grep -rl --include='*.py' mark.alone tests) && exit $$beside
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone$(TIER)"; beside=$$?; $(BIN)/python -m pytest -m "alone$(TIER)" $$(grep -rl --include='*.py' mark.alone tests) && exit $$beside
 endif
 
 bench: $(READY) ## measure against the raw floor and the peers

@@ -89,6 +89,7 @@ def nothing_left(cluster) -> None:
     eventually(lambda: not known_to(cluster), 30, lambda: f"left in Ray: {known_to(cluster)}")
 
 
+@pytest.mark.nightly
 def test_a_kernel_is_killed_and_its_mesh_on_nodes_of_ray_comes_back(
     at_ray, cluster, tmp_path, monkeypatch
 ):
@@ -125,6 +126,7 @@ def test_a_kernel_is_killed_and_its_mesh_on_nodes_of_ray_comes_back(
     assert not kept_record.all_records()
 
 
+@pytest.mark.nightly
 def test_a_mesh_on_nodes_of_ray_is_ended_without_being_attached(at_ray, cluster):
     at_ray.ok(UP_RAY.format("1h"), timeout_s=150)
     kill(at_ray)
@@ -136,12 +138,14 @@ def test_a_mesh_on_nodes_of_ray_is_ended_without_being_attached(at_ray, cluster)
     assert not kept_record.all_records()
 
 
+@pytest.mark.nightly
 def test_nobody_comes_and_all_ends_on_nodes_of_ray(at_ray, cluster):
     at_ray.ok(UP_RAY.format("3s"), timeout_s=150)
     kill(at_ray)
     nothing_left(cluster)
 
 
+@pytest.mark.nightly
 def test_a_kernel_is_killed_while_its_hosts_are_awaited_and_nothing_stays(at_ray, cluster):
     up_later = "%mesh up --on ray --hosts 2 --gpus 64 --keep 1h"
     up = at_ray.start(up_later)
@@ -156,6 +160,7 @@ def test_a_kernel_is_killed_while_its_hosts_are_awaited_and_nothing_stays(at_ray
     nothing_left(cluster)
 
 
+@pytest.mark.nightly
 def test_what_was_not_said_at_the_start_cannot_be_kept_later(at_ray, cluster):
     at_ray.ok(UP_RAY.partition(" --keep")[0], timeout_s=150)
     refused = at_ray.run("%mesh keep mesh0 1h").error
@@ -164,6 +169,7 @@ def test_what_was_not_said_at_the_start_cannot_be_kept_later(at_ray, cluster):
     nothing_left(cluster)
 
 
+@pytest.mark.nightly
 def test_another_kernel_takes_a_mesh_on_nodes_of_ray_away(at_ray, cluster):
     at_ray.ok(UP_RAY.format("1h"), timeout_s=150)
     at_ray.ok("%%mesh\nx = rank + 1")

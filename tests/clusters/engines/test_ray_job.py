@@ -95,6 +95,7 @@ def test_hosts_come_train_together_and_go(cluster, no_host_stays):
     assert (said["gone"], said["active"], said["ours"]) == ("gone", False, True)
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_had_is_queued_with_the_reason_and_can_be_cancelled(cluster, no_host_stays):
     said = run(
         cluster,
@@ -123,6 +124,7 @@ def test_what_cannot_be_had_is_queued_with_the_reason_and_can_be_cancelled(clust
     assert said["free"] == 2, "nothing is held"
 
 
+@pytest.mark.nightly
 @pytest.mark.fault
 def test_a_host_whose_actor_was_killed_is_lost_and_the_other_goes_on(cluster, no_host_stays):
     said = run(
@@ -154,6 +156,7 @@ def test_a_host_whose_actor_was_killed_is_lost_and_the_other_goes_on(cluster, no
     assert "it was killed by `ray.kill`" in reason
 
 
+@pytest.mark.nightly
 @pytest.mark.fault
 def test_a_spare_takes_the_place_of_a_lost_host_then_its_bundle_has_a_new_one(
     cluster, no_host_stays
@@ -191,6 +194,7 @@ def test_a_spare_takes_the_place_of_a_lost_host_then_its_bundle_has_a_new_one(
     assert said["over"]
 
 
+@pytest.mark.nightly
 def test_more_hosts_are_a_group_of_their_own_which_goes_with_them(cluster, no_host_stays):
     said = run(
         cluster,
@@ -219,6 +223,7 @@ def test_more_hosts_are_a_group_of_their_own_which_goes_with_them(cluster, no_ho
     assert said["all"] == [1, 1]
 
 
+@pytest.mark.nightly
 @pytest.mark.fault
 def test_a_controller_that_was_killed_leaves_nothing_on_the_nodes(cluster, no_host_stays):
     program = """

@@ -34,6 +34,7 @@ def test_runs_on_pods(know_kubernetes, kubelet, core, tmp_path):
     jobs.delete_namespaced_job(job.metadata.name, "ml")  # as its ttl would
 
 
+@pytest.mark.nightly
 def test_runs_on_nodes_of_ray(cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", cluster.env["RAY_ADDRESS"])
     tell_of_runs(tmp_path, ["--on", "ray", "--hosts", 2], lambda: not cluster.hosts())

@@ -69,6 +69,7 @@ def test_pods_have_ranks_and_go(at_kubernetes, core):
     eventually(lambda: not left(core), 20, lambda: f"left: {left(core)}")
 
 
+@pytest.mark.nightly
 def test_nodes_of_ray_have_ranks_and_go(at_ray, cluster):
     kernel = at_ray
     cell = kernel.ok("%mesh up --on ray --hosts 2 --device cpu gpus=2", timeout_s=150)
