@@ -16,7 +16,10 @@ HOMES = ["", "monarch_nb", "kernel", "labextension/src"]  # where a path of a pa
 LINK = re.compile(r"\]\((?![a-z]+:)([^)\s#]*)(?:#([^)\s]+))?\)")
 MAX_WIDTH = 110
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / each for each in ("README.md", "CONTRIBUTING.md", "tests/browser/stories.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 
 def prose(page: Path) -> Iterator[str]:
