@@ -100,5 +100,5 @@ def test_variables_are_looked_into_from_the_panel(notebook: Notebook) -> None:
     expect(says).to_have_text("each dot is the mean of 2 x 1 numbers")
     scale = image.evaluate("canvas => canvas.clientWidth / canvas.width")
     image.hover(position={"x": 31.5 * scale, "y": 25.5 * scale})
-    expect(says).to_have_text("rows 50-51, column 31: NaN")
+    expect(tab.locator(".mnb-tensor-said")).to_have_text("rows 50-51, column 31: NaN")
     lab.pictures("tensor-image")

@@ -1,6 +1,6 @@
 /** A tensor as dots. Dark is little, bright is much: a map that is even to the eye, also to those who see few colours. */
 
-import { element } from '../front.js';
+import { element, setText } from '../front.js';
 import type { LocalTensor } from './place.js';
 
 /** Each dot is the mean of `each` (rows, columns) numbers, 0 to 254 from `least` to `greatest`; 255 has a NaN. */
@@ -59,8 +59,7 @@ export function eachText({ each: [rows, columns] }: Picture): string {
 }
 
 /** "rows 16-31, columns 8-15: about 0.52" */
-export function dotText(picture: Picture, row: number, column: number): string {
-  const dot = dotsOf(picture)[row * picture.columns + column];
+export function dotText(picture: Picture, row: number, column: number, dot: number): string {
   const sizes = [picture.shape.at(-2) ?? 1, picture.shape.at(-1) ?? 1];
   const [down, across] = [row, column].map((at, axis) => {
     const first = at * picture.each[axis];
@@ -85,13 +84,8 @@ export function scaleOf({ rows, columns }: Picture, width: number, height: numbe
   return Math.min(MOST_SCALE, Math.max(1, Math.floor(fits)));
 }
 
-/** What the dots mean, and below that the dots, `scale` pixels each; `tell` has what is under the pointer. */
-export function drawPicture(
-  name: string,
-  picture: Picture,
-  scale: number,
-  tell: (text: string) => void
-): HTMLElement {
+/** What the dots mean, and below that the dots, `scale` pixels each; what is under the pointer is told. */
+export function drawPicture(name: string, picture: Picture, scale: number): HTMLElement {
   const box = element('figure', 'tensor-figure');
   const canvas = element('canvas', 'tensor-canvas');
   const { rows, columns } = picture;
@@ -104,16 +98,18 @@ export function drawPicture(
   canvas.setAttribute('role', 'img');
   const nans = dots.filter(dot => dot === NAN_DOT).length;
   canvas.setAttribute('aria-label', `${name} as a picture of ${rows} x ${columns} dots, ${rangeText(picture, nans)}`);
+  const said = element('span', 'tensor-said');
   canvas.addEventListener('pointermove', event => {
     const row = Math.floor((event.offsetY / canvas.clientHeight) * rows);
     const column = Math.floor((event.offsetX / canvas.clientWidth) * columns);
     if (row >= 0 && row < rows && column >= 0 && column < columns) {
-      tell(dotText(picture, row, column));
+      setText(said, dotText(picture, row, column, dots[row * columns + column]));
     }
   });
-  canvas.addEventListener('pointerleave', () => { tell(eachText(picture)); });
-  box.append(legendOf(picture, nans), canvas);
-  tell(eachText(picture));
+  canvas.addEventListener('pointerleave', () => { setText(said, ''); });
+  const legend = legendOf(picture, nans);
+  legend.append(said);
+  box.append(legend, canvas);
   return box;
 }
 

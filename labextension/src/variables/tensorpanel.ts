@@ -8,7 +8,7 @@ import { Widget } from '@lumino/widgets';
 import { button, element, setText } from '../front.js';
 import type { Link } from '../kernel/links.js';
 import { named, statusLine } from '../ui/elements.js';
-import { drawPicture, type Picture, scaleOf } from './picture.js';
+import { drawPicture, eachText, type Picture, scaleOf } from './picture.js';
 import {
   COLUMNS,
   headText,
@@ -117,9 +117,9 @@ export class TensorPanel extends Widget {
     const isPicture = 'dots' in told;
     this.#row.node.hidden = this.#column.node.hidden = isPicture;
     if (isPicture) {
-      const tell = (text: string) => { setText(this.#note, text); };
+      setText(this.#note, eachText(told));
       const scale = scaleOf(told, this.#body.clientWidth, this.#body.clientHeight);
-      this.#body.replaceChildren(drawPicture(this.variable, told, scale, tell));
+      this.#body.replaceChildren(drawPicture(this.variable, told, scale));
       return;
     }
     const { rows, columns } = planeOf(told.shape);

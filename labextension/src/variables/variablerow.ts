@@ -137,7 +137,7 @@ function partOf(group: Group, isOneOfSome: boolean): HTMLElement[] {
     ['dtype', group.shape === null && group.dtype ? [group.dtype] : []],
     ['device', linesOf(group.devices)],
     ['memory', group.bytes === null ? [] : [`${group.bytes.toLocaleString('en')} bytes`]],
-    [group.bytes === null ? 'value' : 'in it', linesOf(group.values)]
+    [group.bytes === null ? 'value' : 'values', linesOf(group.values)]
   ];
   for (const [name, lines] of facts.filter(([, lines]) => lines.length > 0)) {
     const told = element('dd', '');

@@ -37,7 +37,7 @@ export class VariablesSection {
     bar.append(this.#filter, this.#again);
     this.#heads = { name: this.#head('name'), memory: this.#head('memory') };
     const heads = element('tr', '');
-    const what = element('th', '', 'what');
+    const what = element('th', 'var-what', 'what');
     what.scope = 'col';
     heads.append(this.#heads.name, what, this.#heads.memory);
     const head = element('thead', '');
