@@ -23,82 +23,102 @@ if rank == 1:
 """
 
 
+class Variables:
+    """The section of a mesh in the panel, and the tab of a tensor."""
+
+    def __init__(self, lab: MeshPage) -> None:
+        self.mesh = lab.panel.get_by_label("Mesh mesh0", exact=True)
+        self.table = self.mesh.get_by_role("table", name="Variables of mesh0")
+        self.rows = self.table.locator("tbody > tr:visible")
+        self.tab = lab.page.locator(".mnb-tensor:visible")
+        self.says = self.tab.locator(".mnb-log-count")
+        self.numbers = self.tab.get_by_role("table")
+
+    def find(self, text: str) -> None:
+        self.mesh.get_by_label("Find variables of mesh0").fill(text)
+
+    def choose(self, field: str, value: str) -> None:
+        """Type it into a field of the tab."""
+        self.tab.get_by_label(field, exact=True).fill(value)
+        self.tab.get_by_label(field, exact=True).press("Enter")
+
+
 def test_variables_are_looked_into_from_the_panel(notebook: Notebook) -> None:
     lab = MeshPage(notebook)
     lab.open()
     notebook.run("%mesh up --gpus 3")
     notebook.run(DEFINE)
     lab.view().says("3 ranks: 3 idle")
-    mesh = lab.panel.get_by_label("Mesh mesh0", exact=True)
-    table = mesh.get_by_role("table", name="Variables of mesh0")
-    assert table.count() == 0, "nothing is asked for before somebody opens it"
-    mesh.locator("summary", has_text="Variables").focus()
-    lab.page.keyboard.press("Enter")
-    rows = table.locator("tbody > tr:visible")
-    expect(rows).to_have_count(5)
-    told = [" ".join(text.split()) for text in rows.all_inner_texts()]
-    assert told == [
+    shown = Variables(lab)
+    _section_of_the_panel(lab, shown, notebook)
+    _tensor_as_a_table(lab, shown)
+    _tensor_as_an_image(lab, shown)
+
+
+def _section_of_the_panel(lab: MeshPage, shown: Variables, notebook: Notebook) -> None:
+    assert shown.table.count() == 0, "nothing is asked for before somebody opens it"
+    shown.mesh.locator("summary", has_text="Variables").press("Enter")
+    expect(shown.rows).to_have_count(5)
+    assert [" ".join(text.split()) for text in shown.rows.all_inner_texts()] == [
         "loss≠ 0.5, 1.5, 2.5",
         "model Linear, 2,080 parameters 8.1 KB",
         "only≠ 'here' not on ranks 0,2",
         "waves [2, 300, 120] float32 281.3 KB",
         "x≠ [3, 1] float32 rank 2: [3, 4] float32 48 B",
     ]
-    note = mesh.locator(".mnb-vars-note")
+    note = shown.mesh.locator(".mnb-vars-note")
     expect(note).to_have_text(re.compile(r"^5 variables, 3 differ, at [\d:]{8}$"))
 
     # a cell has ended: what is open is asked again
     notebook.run("%%mesh\nx[0, 0] = float('nan') if rank == 1 else 7")
     notebook.run("%%mesh 0\nlate = 1")
-    expect(rows.filter(has_text="late")).to_have_count(1)
-    table.get_by_role("button", name="memory").click()
-    expect(rows.first).to_contain_text("waves")
-    mesh.get_by_label("Find variables of mesh0").fill("differs float32")
-    expect(rows).to_have_count(1)
+    expect(shown.rows.filter(has_text="late")).to_have_count(1)
+    lab.pictures("variables")
+    shown.table.get_by_role("button", name="memory").click()
+    expect(shown.rows.first).to_contain_text("waves")
+    shown.find("differs float32")
+    expect(shown.rows).to_have_count(1)
 
     # what is in it is asked for when its row is opened, by keys too
-    opened = table.get_by_role("button", name="x", exact=True)
-    opened.focus()
-    lab.page.keyboard.press("Enter")
-    facts = table.locator(".mnb-var-below")
+    shown.table.get_by_role("button", name="x", exact=True).press("Enter")
+    facts = shown.table.locator(".mnb-var-below")
     expect(facts).to_contain_text("rank 0: 1 to 7, mean 3")
     expect(facts).to_contain_text("rank 1: 1 to 1, mean 1, 1 NaN")
     expect(facts).to_contain_text("1 to 7, mean 1.5")
-    lab.pictures("variables")
-    table.get_by_role("button", name="Open x").press("Enter")
+    lab.pictures("variable-opened")
 
-    tab = lab.page.locator(".mnb-tensor:visible")
+
+def _tensor_as_a_table(lab: MeshPage, shown: Variables) -> None:
+    shown.table.get_by_role("button", name="Open x").press("Enter")
+    tab, numbers = shown.tab, shown.numbers
     expect(tab.locator(".mnb-tensor-head")).to_have_text("x on rank 0: [3, 1] float32 on cpu")
-    tab.get_by_label("rank", exact=True).fill("1")
-    tab.get_by_label("rank", exact=True).press("Enter")
-    numbers = tab.get_by_role("table")
+    shown.choose("rank", "1")
     expect(numbers.locator("td.mnb-tensor-odd")).to_have_text("nan")
     expect(numbers.get_by_role("row")).to_have_text(["0", "0nan", "11", "21"])
-    tab.get_by_label("rank", exact=True).fill("3")
-    tab.get_by_label("rank", exact=True).press("Enter")
-    expect(tab.get_by_text("mesh0 has no rank 3")).to_be_visible()
+    shown.choose("rank", "3")
+    expect(shown.says).to_contain_text("mesh0 has no rank 3")
 
-    mesh.get_by_label("Find variables of mesh0").fill("waves")
-    table.get_by_role("button", name="waves", exact=True).click()
-    table.get_by_role("button", name="Open waves").click()
+    shown.find("waves")
+    shown.table.get_by_role("button", name="waves", exact=True).click()
+    shown.table.get_by_role("button", name="Open waves").click()
     tab.get_by_text("waves on rank 0: [2, 300, 120] float32 on cpu").wait_for()
-    says = tab.locator(".mnb-log-count")
-    expect(says).to_have_text("rows 0-199 of 300, columns 0-49 of 120")
+    expect(shown.says).to_have_text("rows 0-199 of 300, columns 0-49 of 120")
     tab.get_by_role("button", name="next columns").click()
     tab.get_by_role("button", name="next rows").click()
-    expect(says).to_have_text("rows 200-299 of 300, columns 50-99 of 120")
+    expect(shown.says).to_have_text("rows 200-299 of 300, columns 50-99 of 120")
     expect(numbers.get_by_role("columnheader").first).to_have_text("50")
     lab.pictures("tensor-table")
 
-    tab.get_by_label("dim 0").fill("1")
-    tab.get_by_label("dim 0").press("Enter")
-    tab.get_by_role("button", name="as image").press("Enter")
-    image = tab.get_by_role("img", name="waves as a picture")
+
+def _tensor_as_an_image(lab: MeshPage, shown: Variables) -> None:
+    shown.choose("dim 0", "1")
+    shown.tab.get_by_role("button", name="as image").press("Enter")
+    image = shown.tab.get_by_role("img", name="waves as a picture")
     expect(image).to_have_attribute(
         "aria-label", "waves as a picture of 150 x 120 dots, from -9.996 to 9.996, 40 with NaN"
     )
-    expect(says).to_have_text("each dot is the mean of 2 x 1 numbers")
+    expect(shown.says).to_have_text("each dot is the mean of 2 x 1 numbers")
     scale = image.evaluate("canvas => canvas.clientWidth / canvas.width")
     image.hover(position={"x": 31.5 * scale, "y": 25.5 * scale})
-    expect(tab.locator(".mnb-tensor-said")).to_have_text("rows 50-51, column 31: NaN")
+    expect(shown.tab.locator(".mnb-tensor-said")).to_have_text("rows 50-51, column 31: NaN")
     lab.pictures("tensor-image")
