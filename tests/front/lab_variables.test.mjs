@@ -123,6 +123,7 @@ test('of ranks that do not answer stays what they had', () => {
   const [second, third] = differences(variables[1]);
   assert.equal(second, 'rank 3, before: [3, 1] float32');
   assert.equal(third, 'rank 2, before: [3, 2] float32');
+  assert.deepEqual(differences(variables[0]), ['ranks 2-3, before: 2.5, 3.5']);
   assert.deepEqual(linesOf(variables[0].groups[0].values), ['rank 2: 2.5', 'rank 3: 3.5']);
   assert.equal(withLast(before, now), before);
   assert.equal(withLast(now, null), now);

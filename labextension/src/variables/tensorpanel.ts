@@ -112,7 +112,8 @@ export class TensorPanel extends Widget {
 
   #draw(told: Picture | Window): void {
     this.#place.indices = told.indices;
-    setText(this.#head, `${this.variable} on rank ${this.#place.rank}: ${headText(told)}`);
+    const at = new Date().toTimeString().slice(0, 8);
+    setText(this.#head, `${this.variable} on rank ${this.#place.rank}: ${headText(told)}, at ${at}`);
     this.#drawDims(told);
     const isPicture = 'dots' in told;
     this.#row.node.hidden = this.#column.node.hidden = isPicture;

@@ -140,7 +140,7 @@ export function who(ranks: string): string {
 
 /** Which ranks have it otherwise than the first, and how; "" where their values alone differ. */
 export function differences({ groups, missing, more }: Variable): string[] {
-  const [, ...others] = groups;
+  const others = groups[0].isOld ? groups : groups.slice(1);
   const told = others.map(one => `${who(one.ranks)}${one.isOld ? ', before' : ''}: ${shortText(one)}`);
   const rest = more ? [`and ${more} more kinds`] : [];
   return [...told, ...rest, ...(missing ? [`not on ${who(missing)}`] : [])];

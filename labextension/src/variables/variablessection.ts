@@ -23,6 +23,7 @@ export class VariablesSection {
   #order: Order = 'name';
   #isDue = true;
   #isAsking = false;
+  #last: Promise<unknown> = Promise.resolve();
   #wasWorking = false;
 
   constructor(
@@ -50,6 +51,9 @@ export class VariablesSection {
 
   /** After the model has changed, or when it comes into sight. */
   update(mesh: Mesh): void {
+    if (!this.node.open) {
+      return; // it is asked when it is opened
+    }
     const isNowWorking = Object.keys(mesh.counts()).some(isWorking);
     this.#isDue ||= this.#wasWorking && !isNowWorking;
     this.#wasWorking = isNowWorking;
@@ -85,8 +89,7 @@ export class VariablesSection {
       setText(this.#note, 'Asking the ranks…');
     }
     try {
-      const now = (await this.connection.ask('variables', { mesh: this.mesh, name: null })) as Told;
-      const told = withLast(now, this.#told);
+      const told = withLast(await this.#inTurn(null), this.#told);
       this.#told = told;
       this.#at = new Date();
       for (const one of told.variables) {
@@ -96,6 +99,13 @@ export class VariablesSection {
     } catch (error) {
       setText(this.#note, error instanceof Error ? error.message : String(error));
     }
+  }
+
+  /** After the question before it: of several at once a rank answers the newest only. */
+  async #inTurn(name: string | null): Promise<Told> {
+    const asked = this.#last.then(() => this.connection.ask('variables', { mesh: this.mesh, name }));
+    this.#last = asked.catch(() => undefined);
+    return (await asked) as Told;
   }
 
   #draw(): void {
@@ -126,7 +136,7 @@ export class VariablesSection {
   #rowOf(variable: Variable): VariableRow {
     const row = this.#rows.get(variable.name) ?? new VariableRow(variable, {
       ask: async name => {
-        const { variables } = (await this.connection.ask('variables', { mesh: this.mesh, name })) as Told;
+        const { variables } = await this.#inTurn(name);
         return variables[0];
       },
       open: this.open

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from monarch_nb.core.errors.folding import listed_ranks, rank_words
 from monarch_nb.core.wire.messages.status import GetPicture, GetWindow, LocalTensor
 from monarch_nb.notebook.view.feed.encoding import MAX_WHAT, Json, plain
 
@@ -25,6 +26,9 @@ def told(source: Source, mesh: str, name: str | None) -> Json:
     """Return what ranks have; of one variable, where it is named, also what is in it."""
     found = source.variables(mesh, [name] if name else ())
     wanted = [each for each in found["variables"] if name in (None, each["name"])]
+    if name and not wanted and found["no_answer"]:
+        silent = rank_words(listed_ranks(found["no_answer"]))
+        raise ValueError(f"no answer of {silent}; %mesh status shows why")
     if name and not wanted:
         raise ValueError(f"no rank of {mesh} has a variable {plain(name, MAX_WHAT)!r} any more")
     return {

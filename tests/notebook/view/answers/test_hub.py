@@ -280,7 +280,10 @@ def test_what_ranks_have_is_told_with_few_values_and_whole_where_one_is_asked_fo
     [whole] = page.ask("variables", 2, mesh="mesh0", name="x")["value"]["variables"]
     assert (whole["name"], len(whole["groups"]), len(whole["groups"][0]["values"])) == ("x", 9, 12)
     assert source.asked == [(), ["x"]], "ranks go through nothing that nobody has asked for"
-    gone = page.ask("variables", 3, mesh="mesh0", name="y")["error"]
+    silent = page.ask("variables", 3, mesh="mesh0", name="y")["error"]
+    assert silent == "no answer of rank 12; %mesh status shows why"
+    source.described = {**source.described, "no_answer": ""}
+    gone = page.ask("variables", 4, mesh="mesh0", name="y")["error"]
     assert gone == "no rank of mesh0 has a variable 'y' any more"
 
 
