@@ -113,11 +113,15 @@ export function shortText(group: Group): string {
   if (group.values.length > 0 && group.parameters === null) {
     return someOf(group.values.map(one => one.is));
   }
-  const extent =
-    group.parameters !== null
-      ? `${group.parameters.toLocaleString('en')} parameters`
-      : group.length !== null && `length ${group.length}`;
-  return [classOf(group), extent].filter(Boolean).join(', ');
+  return [classOf(group), extentText(group)].filter(Boolean).join(', ');
+}
+
+/** Of what has no shape: "2,080 parameters", "length 3", "". */
+export function extentText({ parameters, length }: Group): string {
+  if (parameters !== null) {
+    return `${parameters.toLocaleString('en')} parameters`;
+  }
+  return length === null ? '' : `length ${length}`;
 }
 
 export function shapeText(shape: readonly number[]): string {

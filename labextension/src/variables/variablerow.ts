@@ -4,10 +4,12 @@ import { button, element, setText } from '../front.js';
 import {
   classOf,
   differences,
+  extentText,
   type Group,
   linesOf,
   memoryOf,
   rankToOpen,
+  shapeText,
   shortText,
   sizeText,
   type Variable,
@@ -56,8 +58,8 @@ export class VariableRow {
     this.#body.colSpan = 3;
     this.below.append(this.#body);
     this.below.hidden = true;
+    this.#tellOpen();
     this.#tell();
-    this.update(variable);
   }
 
   get isOpen(): boolean {
@@ -74,7 +76,18 @@ export class VariableRow {
 
   /** What is in it is asked again where it is open. */
   update(variable: Variable): void {
+    if (variable === this.#variable) {
+      return;
+    }
     this.#variable = variable;
+    this.#tell();
+    if (this.isOpen) {
+      void this.#look();
+    }
+  }
+
+  #tell(): void {
+    const variable = this.#variable;
     this.#mark.hidden = !variable.differs;
     const [first] = variable.groups;
     const lines = differences(variable).map(line => element('div', 'var-other', line));
@@ -82,21 +95,18 @@ export class VariableRow {
     const bytes = memoryOf(variable);
     setText(this.#memory, bytes === null ? '' : sizeText(bytes));
     this.node.title = variable.groups.map(one => `${who(one.ranks)}: ${wholeText(one)}`).join('\n');
-    if (this.isOpen) {
-      void this.#look();
-    }
   }
 
   #toggle(): void {
     this.below.hidden = this.isOpen;
-    this.#tell();
+    this.#tellOpen();
     if (this.isOpen) {
       this.#draw(this.#variable, 'Asking the ranks…');
       void this.#look();
     }
   }
 
-  #tell(): void {
+  #tellOpen(): void {
     this.#button.setAttribute('aria-expanded', String(this.isOpen));
   }
 
@@ -133,22 +143,19 @@ function partOf(group: Group, isOneOfSome: boolean): HTMLElement[] {
   const list = element('dl', 'var-facts');
   const facts: [string, string[]][] = [
     ['type', [group.type]],
-    ['shape', group.shape || group.length !== null || group.parameters !== null ? [extentOf(group)] : []],
-    ['dtype', group.shape === null && group.dtype ? [group.dtype] : []],
+    ['shape', [group.shape ? shapeText(group.shape) : '']],
+    ['size', [extentText(group)]],
+    ['dtype', [group.dtype ?? '']],
     ['device', linesOf(group.devices)],
-    ['memory', group.bytes === null ? [] : [`${group.bytes.toLocaleString('en')} bytes`]],
+    ['memory', [group.bytes === null ? '' : `${group.bytes.toLocaleString('en')} bytes`]],
     [group.bytes === null ? 'value' : 'values', linesOf(group.values)]
   ];
-  for (const [name, lines] of facts.filter(([, lines]) => lines.length > 0)) {
+  for (const [name, lines] of facts.filter(([, lines]) => lines.some(Boolean))) {
     const told = element('dd', '');
     told.append(...lines.map(line => element('div', '', line)));
     list.append(element('dt', '', name), told);
   }
   return isOneOfSome ? [element('div', 'var-who', who(group.ranks)), list] : [list];
-}
-
-function extentOf(group: Group): string {
-  return shortText({ ...group, values: [] });
 }
 
 /** For a tooltip. */

@@ -89,12 +89,8 @@ export class VariablesSection {
       setText(this.#note, 'Asking the ranks…');
     }
     try {
-      const told = withLast(await this.#inTurn(null), this.#told);
-      this.#told = told;
+      this.#told = withLast(await this.#inTurn(null), this.#told);
       this.#at = new Date();
-      for (const one of told.variables) {
-        this.#rows.get(one.name)?.update(one);
-      }
       this.#draw();
     } catch (error) {
       setText(this.#note, error instanceof Error ? error.message : String(error));
@@ -142,6 +138,7 @@ export class VariablesSection {
       open: this.open
     });
     this.#rows.set(variable.name, row);
+    row.update(variable);
     return row;
   }
 

@@ -82,26 +82,29 @@ class TensorViews:
             with numpy.errstate(all="ignore"):
                 yield _cut(numpy, _of_array(name, value), value, indices)
             return
-        local = _local(torch, value)
-        if local is None:
-            kind = described.type_name(type(value))
-            raise _NotShown(
-                f"{name} is no dense tensor or array of real numbers on this rank, but a {kind}"
-            )
+        local = _local(torch, name, value)
         with torch.no_grad(), contents.own_stream(torch, local):  # type: ignore[union-attr]
             yield _cut(torch, _of_tensor(torch, value, local), local, indices)
 
 
 def _of_array(name: str, array: Any) -> LocalTensor:
     if array.dtype.kind not in "fiub":
-        raise _NotShown(f"{name} has {array.dtype}; what is shown are real numbers")
+        raise _NotShown(f"{name} is an array of {array.dtype}; only real numbers are shown")
     return LocalTensor(list(array.shape), str(array.dtype), "cpu", None)
 
 
-def _local(torch: Any, value: object) -> Any:
+def _local(torch: Any, name: str, value: object) -> Any:
+    kind = described.type_name(type(value))
     is_ready = torch is not None and hasattr(torch, "nn")  # else it is being imported
-    is_tensor = is_ready and described.is_tensor(torch, type(value))
-    return contents.local_part(torch, value) if is_tensor else None
+    if not is_ready or not described.is_tensor(torch, type(value)):
+        own = "tensors and arrays of PyTorch's and NumPy's own types"
+        raise _NotShown(f"{name} is a {kind}; only {own} are shown")
+    local = contents.local_part(torch, value)
+    if local is None:
+        _, dtype, device, _ = described.head_of_tensor(torch, value)
+        dense = "dense tensors of real numbers"
+        raise _NotShown(f"{name} is a {kind} of {dtype} on {device}; only {dense} are shown")
+    return local
 
 
 def _of_tensor(torch: Any, value: object, local: object) -> LocalTensor:

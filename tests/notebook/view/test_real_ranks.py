@@ -202,7 +202,7 @@ def test_tensors_of_busy_ranks_are_looked_into_and_nothing_else_of_them_travels(
     assert (dots[0], dots[1], dots[200 * 250 + 124], dots[200 * 250 + 125]) == (255, 0, 0, 254)
     assert max(len(json.dumps(each)) for each in page.messages("answer")) < 100_000
     sorry = page.ask("picture", **{**of_one, "name": "words"})
-    assert sorry.startswith("rank 1: words is no dense tensor or array of real numbers")
+    assert sorry.startswith("rank 1: words is a list; only tensors and arrays")
     sorry = page.ask("window", **{**of_one, "name": "gone"}, row=0, column=0)
     assert sorry == "rank 1: this rank has no variable 'gone'"
     kernel.stop_s(cell)

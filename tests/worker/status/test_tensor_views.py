@@ -85,14 +85,14 @@ def test_numbers_of_a_window_are_written_in_one_way(numbers, written):
 @pytest.mark.parametrize(
     "value, why",
     [
-        ([1, 2], "x is no dense tensor or array of real numbers on this rank, but a list"),
-        (torch.ones(2, dtype=torch.complex64), "x is no dense tensor .* but a torch.Tensor"),
-        (torch.ones(2, device="meta"), "x is no dense tensor"),
-        (torch.eye(2).to_sparse(), "x is no dense tensor"),
-        (np.array(["a"]), "x has <U1; what is shown are real numbers"),
-        (np.array([Curious()], dtype=object), "x has object; "),
-        (Curious(), "x is no dense tensor .*Curious"),
-        (torch.zeros(3).as_subclass(Traced), "x is no dense tensor .*Traced"),
+        ([1, 2], "x is a list; only tensors and arrays of PyTorch's and NumPy's own types"),
+        (torch.ones(2, dtype=torch.complex64), "x is a torch.Tensor of complex64 on cpu; only"),
+        (torch.ones(2, device="meta"), "x is a torch.Tensor of float32 on meta; only dense"),
+        (torch.eye(2).to_sparse(), "x is a torch.Tensor of float32 on cpu; only dense tensors"),
+        (np.array(["a"]), "x is an array of <U1; only real numbers are shown"),
+        (np.array([Curious()], dtype=object), "x is an array of object; "),
+        (Curious(), "x is a .*Curious; only tensors and arrays"),
+        (torch.zeros(3).as_subclass(Traced), "x is a .*Traced; only tensors and arrays"),
     ],
 )
 @pytest.mark.parametrize("asked", [GetWindow("x", []), GetPicture("x", [])])
