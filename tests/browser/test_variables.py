@@ -115,9 +115,9 @@ def _tensor_as_a_table(lab: MeshPage, shown: Variables) -> None:
 def _tensor_as_an_image(lab: MeshPage, shown: Variables) -> None:
     shown.choose("dim 0", "1")
     shown.tab.get_by_role("button", name="as image").press("Enter")
-    image = shown.tab.get_by_role("img", name="waves as a picture")
+    image = shown.tab.get_by_role("img", name="waves as an image")
     expect(image).to_have_attribute(
-        "aria-label", "waves as a picture of 150 x 120 dots, from -9.996 to 9.996, 40 with NaN"
+        "aria-label", "waves as an image of 150 x 120 dots, from -9.996 to 9.996, 40 with NaN"
     )
     expect(shown.says).to_have_text("each dot is the mean of 2 x 1 numbers")
     scale = image.evaluate("canvas => canvas.clientWidth / canvas.width")

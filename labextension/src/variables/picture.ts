@@ -97,7 +97,7 @@ export function drawPicture(name: string, picture: Picture, scale: number): HTML
   canvas.getContext('2d')?.putImageData(imageOf(dots, rows, columns), 0, 0);
   canvas.setAttribute('role', 'img');
   const nans = dots.filter(dot => dot === NAN_DOT).length;
-  canvas.setAttribute('aria-label', `${name} as a picture of ${rows} x ${columns} dots, ${rangeText(picture, nans)}`);
+  canvas.setAttribute('aria-label', `${name} as an image of ${rows} x ${columns} dots, ${rangeText(picture, nans)}`);
   const said = element('span', 'tensor-said');
   canvas.addEventListener('pointermove', event => {
     const row = Math.floor((event.offsetY / canvas.clientHeight) * rows);

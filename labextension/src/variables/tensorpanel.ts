@@ -29,7 +29,7 @@ export class TensorPanel extends Widget {
   readonly #dims = element('span', 'tensor-fields');
   readonly #row: Pager;
   readonly #column: Pager;
-  readonly #asPicture = button('as image', 'Show the last two dims as a picture', () => { this.#toggle(); });
+  readonly #asPicture = button('as image', 'Show the last two dims as an image', () => { this.#toggle(); });
   readonly #note = statusLine('log-count');
   readonly #head = element('div', 'tensor-head');
   readonly #body = element('div', 'tensor-body');

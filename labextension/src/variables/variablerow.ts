@@ -127,7 +127,7 @@ export class VariableRow {
     this.#body.replaceChildren(...parts, said);
     const rank = rankToOpen(variable);
     if (rank !== null) {
-      const title = 'Show its numbers, as a table or a picture';
+      const title = 'Show its numbers, as a table or an image';
       const open = button('Open', title, () => { this.wishes.open(variable.name, rank); });
       open.setAttribute('aria-label', `Open ${variable.name}`);
       this.#body.append(open);
