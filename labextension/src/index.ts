@@ -156,6 +156,11 @@ function pageOf(current: Current, mains: MainPanels) {
         void mains.showStacks(current.link, mesh, ranks);
       }
     },
+    showTensor: (mesh: string, variable: string, rank: number): void => {
+      if (current.link) {
+        void mains.showTensor(current.link, mesh, variable, rank);
+      }
+    },
     run: async (line: string): Promise<void> => {
       const { panel } = current;
       await (panel && runInNewCell(panel, line)); // below it comes what the ranks print

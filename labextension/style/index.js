@@ -2,3 +2,4 @@
 import '!../sheet.cjs!../../monarch_nb/notebook/view/front/mesh.css';
 import '!../sheet.cjs!./panel.css';
 import '!../sheet.cjs!./log.css';
+import '!../sheet.cjs!./variables.css';

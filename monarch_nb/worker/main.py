@@ -81,6 +81,7 @@ from monarch_nb.worker.reloading import Workspaces
 from monarch_nb.worker.status.board_writer import BoardWriter
 from monarch_nb.worker.status.described import Describer
 from monarch_nb.worker.status.details import Details, Pauses, write_stacks_on_signal
+from monarch_nb.worker.status.tensor_views import TensorViews
 
 COMPAT: Final = "MONARCH_NB_COMPAT"
 
@@ -277,8 +278,6 @@ class Rank:
             self.proc,
             {status.GetCollectives: lambda _: flight_recorder.report(self.groups.timeouts)},
         )
-        describer = Describer(lambda: self.cells.shell.namespace, frozenset(self._names()))
-        described = QuestionService(self.proc, {status.ListVariables: describer.all})
         standings = QuestionService(self.proc, {groups.GetStandings: self.agreement.standings})
         return [
             serve(agents.Leave, self._on_exit),
@@ -303,7 +302,6 @@ class Rank:
             serve(cells.WidgetMessage, self.comms.on_message),
             serve(status.GetDetails, details.on_details),
             serve(status.GetStacks, details.on_stacks),
-            serve(status.ListVariables, described.on_request),
             serve(status.GetCollectives, collectives.on_request),
             serve(status.GetHeldSpans, self.pauses.on_paused),
             serve(status.LeaveGroups, self.regrouping.on_leave),
@@ -319,6 +317,20 @@ class Rank:
             serve(debug.OpenDap, self.dap.on_open),
             serve(debug.DapRequest, self.dap.on_request),
             serve(debug.CloseDap, self.dap.on_close),
+            *self._handlers_of_variables(),
+        ]
+
+    def _handlers_of_variables(self) -> list[Serve]:
+        describer = Describer(lambda: self.cells.shell.namespace, frozenset(self._names()))
+        described = QuestionService(self.proc, {status.ListVariables: describer.all})
+        views = TensorViews(lambda: self.cells.shell.namespace)
+        shown = QuestionService(
+            self.proc, {status.GetWindow: views.window, status.GetPicture: views.picture}
+        )
+        return [
+            serve(status.ListVariables, described.on_request),
+            serve(status.GetWindow, shown.on_request),
+            serve(status.GetPicture, shown.on_request),
         ]
 
     def _is_busy(self) -> bool:

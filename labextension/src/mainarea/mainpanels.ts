@@ -1,5 +1,5 @@
 /**
- * Logs and stacks in the main area: one panel for each mesh of a kernel. Most pages never show one, so what is in
+ * Logs, stacks and tensors in the main area: one panel for each mesh of a kernel, or each variable. Most pages never show one, so what is in
  * them is loaded when the first is shown.
  */
 
@@ -10,11 +10,13 @@ import type { Widget } from '@lumino/widgets';
 import type { Link } from '../kernel/links.js';
 import { meshIcon } from '../ui/icons.js';
 import type { LogChoice, LogPanel } from './logpanel.js';
+import type { TensorPanel } from '../variables/tensorpanel.js';
 import type { StacksPanel } from './stackspanel.js';
 
 export class MainPanels {
   readonly #logs = new Map<string, MainAreaWidget<LogPanel>>();
   readonly #stacks = new Map<string, MainAreaWidget<StacksPanel>>();
+  readonly #tensors = new Map<string, MainAreaWidget<TensorPanel>>();
 
   constructor(
     private readonly shell: JupyterFrontEnd.IShell,
@@ -33,6 +35,13 @@ export class MainPanels {
     this.#panel(this.#stacks, link, `Stacks of ${mesh}`, mesh, make).choose(ranks);
   }
 
+  async showTensor(link: Link, mesh: string, variable: string, rank: number): Promise<void> {
+    const { TensorPanel } = await import(/* webpackChunkName: 'later-tensor' */ '../variables/tensorpanel.js');
+    const make = () => new TensorPanel(link, mesh, variable);
+    const label = `${variable} of ${mesh}`;
+    this.#panel(this.#tensors, link, label, label, make).choose(rank);
+  }
+
   set choice(logs: LogChoice) {
     this.logs = logs;
     for (const { content } of this.#logs.values()) {
@@ -44,10 +53,10 @@ export class MainPanels {
     known: Map<string, MainAreaWidget<T>>,
     link: Link,
     label: string,
-    mesh: string,
+    name: string,
     make: () => T
   ): T {
-    const key = `${link.kernel.id} ${mesh}`;
+    const key = `${link.kernel.id} ${name}`;
     const panel = known.get(key) ?? new MainAreaWidget({ content: make() });
     if (!known.has(key)) {
       known.set(key, panel);
@@ -68,7 +77,7 @@ export class MainPanels {
 
   /** Beside another of these panels, else below the notebook. */
   #place(id: string): { mode: 'tab-after' | 'split-bottom'; ref?: string } {
-    const others = [...this.#logs.values(), ...this.#stacks.values()];
+    const others = [...this.#logs.values(), ...this.#stacks.values(), ...this.#tensors.values()];
     const other = others.find(one => one.isAttached && one.id !== id);
     return other ? { mode: 'tab-after', ref: other.id } : { mode: 'split-bottom' };
   }

@@ -51,11 +51,15 @@ export class Meshes {
     node.append(this.#note, this.#load, this.#kept.node, this.#jobs.node, this.#sections, this.#more);
     current.changed.add(() => { this.refresh(); });
     NotebookActions.executed.connect((_, { notebook, cell }) => {
-      if (notebook === current.panel?.content && cell.model.sharedModel.getSource().includes('%mesh')) {
+      if (notebook !== current.panel?.content) {
+        return;
+      }
+      const isOfMesh = cell.model.sharedModel.getSource().includes('%mesh');
+      if (isOfMesh) {
         void this.#askKept(); // it may have kept a mesh, or ended one
-        for (const section of this.#byName.values()) {
-          section.cellHasRun();
-        }
+      }
+      for (const section of this.#byName.values()) {
+        section.cellHasRun(isOfMesh);
       }
     });
   }

@@ -1,7 +1,8 @@
-/** One mesh in the side panel: the view that widgets show too, and its hosts, ranks and actors as lists. */
+/** One mesh in the side panel: the view that widgets show too, and its hosts, ranks, variables and actors as lists. */
 
 import { act, allOf } from '../actions.js';
 import { button, type Connection, element, type Mesh, mountMesh, runsText, setText } from '../front.js';
+import { VariablesSection } from '../variables/variablessection.js';
 import { ActorTable } from './actortable.js';
 import { DebuggerChoice } from './debuggerchoice.js';
 import { JobLine } from './jobs.js';
@@ -13,6 +14,7 @@ export interface Page {
   jump(number: number): void;
   showLogs(mesh: string, ranks: string | null): void;
   showStacks(mesh: string, ranks: string): void;
+  showTensor(mesh: string, variable: string, rank: number): void;
   /** Settles when a new cell with this line has run. */
   run(line: string): Promise<void>;
 }
@@ -26,6 +28,7 @@ export class MeshSection {
   readonly #job: JobLine;
   readonly #actors = new ActorTable();
   readonly #list: RankList;
+  readonly #variables: VariablesSection;
   readonly #use = button('use for %%mesh', '', () => {
     void act(this.#connection, 'use', { mesh: this.name });
   });
@@ -55,7 +58,10 @@ export class MeshSection {
     this.#debugger = new DebuggerChoice(connection, name);
     this.#job = new JobLine(connection, name);
     this.#replay = new ReplayRow(connection, name, line => page.run(line));
-    const below = [this.#hosts, this.#job.node, this.#ranks, this.#actors.node];
+    this.#variables = new VariablesSection(connection, name, (variable, rank) => {
+      page.showTensor(name, variable, rank);
+    });
+    const below = [this.#hosts, this.#job.node, this.#ranks, this.#variables.node, this.#actors.node];
     this.node.append(place, this.#replay.node, this.#use, this.#debugger.node, ...below);
     this.#view = mountMesh(place, connection, {
       mesh: name,
@@ -79,9 +85,12 @@ export class MeshSection {
     this.node.remove();
   }
 
-  /** After a cell that may have given ranks what they lacked. */
-  cellHasRun(): void {
-    void this.#replay.ask();
+  /** After a cell; one with `%mesh` in it may have given ranks what they lacked. */
+  cellHasRun(isOfMesh: boolean): void {
+    this.#variables.refresh();
+    if (isOfMesh) {
+      void this.#replay.ask();
+    }
   }
 
   /** After the model has changed. */
@@ -96,6 +105,7 @@ export class MeshSection {
     this.#replay.update(mesh);
     this.#job.update();
     this.#actors.update(mesh);
+    this.#variables.update(mesh);
     this.#tellCurrent();
     if (this.#ranks.open) {
       this.#list.update();

@@ -70,21 +70,22 @@ def of_tensors(torch: Any, tensors: Iterable[Any]) -> str | None:
     until = time.monotonic() + LIMIT_S
     is_part = False
     for tensor in tensors:
-        local = _local(torch, tensor)
+        local = local_part(torch, tensor)
         if local is None:
             return None
         is_part |= local is not tensor
-        with torch.no_grad(), _own_stream(torch, local):
+        with torch.no_grad(), own_stream(torch, local):
             if not _add(summary, torch, local, lambda part: part.double(), until):
                 return f"not gone through in {LIMIT_S:.0f} s"
     return f"part here: {summary}" if is_part else str(summary)
 
 
-def _local(torch: Any, tensor: Any) -> Any:
+def local_part(torch: Any, tensor: Any) -> Any:
+    """Return the tensor, or the part of it that is here; None where it has no numbers in a row."""
     # A subclass may do anything when it is asked for its least element: DTensor, a collective
     kind = type(tensor)
     if kind.__module__.startswith("torch.distributed.tensor"):
-        tensor = vars(tensor).get("_local_tensor")
+        tensor = getattr(tensor, "_local_tensor", None)
         kind = type(tensor)
     if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         return None
@@ -92,7 +93,8 @@ def _local(torch: Any, tensor: Any) -> Any:
     return tensor if is_plain and tensor.device.type != "meta" else None
 
 
-def _own_stream(torch: Any, tensor: Any) -> contextlib.AbstractContextManager[Any]:
+def own_stream(torch: Any, tensor: Any) -> contextlib.AbstractContextManager[Any]:
+    """Have what is done with it be done beside what the rank computes."""
     if tensor.device.type != "cuda":
         return contextlib.nullcontext()
     stream: contextlib.AbstractContextManager[Any]

@@ -66,7 +66,7 @@ class Describer:
 
 def _described(name: str, value: object) -> Variable:
     kind: Any = type(value)
-    told = Variable(name[:MAX_NAME], _type_name(kind))
+    told = Variable(name[:MAX_NAME], type_name(kind))
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if _is_among(kind, _PLAIN):
         told = told._replace(value=_text(value))
@@ -78,8 +78,8 @@ def _described(name: str, value: object) -> Variable:
         return told._replace(shape=shape, dtype=dtype, nbytes=array.nbytes, device="cpu")
     if torch is None or not hasattr(torch, "nn"):  # it is being imported
         return told
-    if _is_tensor(torch, kind):
-        shape, dtype, device, nbytes = _of_tensor(torch, value)
+    if is_tensor(torch, kind):
+        shape, dtype, device, nbytes = head_of_tensor(torch, value)
         return told._replace(shape=shape, dtype=dtype, device=device, nbytes=nbytes)
     if _is_among(torch.nn.Module, _bases_of(kind)):
         return _with_parameters(torch, told, value)
@@ -93,14 +93,15 @@ def _summary(value: Any) -> str | None:
         return contents.of_arrays(numpy, [value])
     if torch is None or not hasattr(torch, "nn"):
         return None
-    if _is_tensor(torch, kind):
+    if is_tensor(torch, kind):
         return contents.of_tensors(torch, [value])
     if _is_among(torch.nn.Module, _bases_of(kind)):
         return contents.of_tensors(torch, (each for _, each in _tensors_of(torch, value)))
     return None
 
 
-def _type_name(kind: type) -> str:
+def type_name(kind: type) -> str:
+    """Return the name of a class with that of its module; short for Python's own and the user's."""
     module, name = _module_of(kind), str(_name_of(kind))
     is_short = type(module) is not str or module in ("builtins", "__main__")
     return (name if is_short else f"{module}.{name}")[:MAX_NAME]
@@ -114,14 +115,16 @@ def _text(value: Any) -> str:
     return repr(value)
 
 
-def _is_tensor(torch: Any, kind: type) -> bool:
-    # and of PyTorch's own kinds, as DTensor is: of others an attribute may run anything
+def is_tensor(torch: Any, kind: type) -> bool:
+    """Tell whether it is one of PyTorch's own kinds, as DTensor is: of others an attribute may run
+    anything."""
     module = _module_of(kind)
     is_own = type(module) is str and module.partition(".")[0] == "torch"
     return is_own and _is_among(torch.Tensor, _bases_of(kind))
 
 
-def _of_tensor(torch: Any, tensor: object) -> tuple[list[int], str, str, int]:
+def head_of_tensor(torch: Any, tensor: object) -> tuple[list[int], str, str, int]:
+    """Return its shape, dtype, device, and how many bytes its elements have."""
     base = torch._C.TensorBase
     with torch._C.DisableTorchFunctionSubclass():
         shape = list(base.shape.__get__(tensor))
@@ -135,7 +138,7 @@ def _with_parameters(torch: Any, told: Variable, module: object) -> Variable:
     dtypes: dict[str, None] = {}
     devices: dict[str, None] = {}
     for is_parameter, tensor in _tensors_of(torch, module):
-        shape, dtype, device, its_bytes = _of_tensor(torch, tensor)
+        shape, dtype, device, its_bytes = head_of_tensor(torch, tensor)
         size += math.prod(shape) if is_parameter else 0
         nbytes += its_bytes
         dtypes[dtype] = devices[device] = None
@@ -154,7 +157,7 @@ def _tensors_of(torch: Any, module: object) -> Iterator[tuple[bool, object]]:
         held = contents(one)
         for name in ("_parameters", "_buffers"):
             for tensor in _values(held.get(name)):
-                if id(tensor) not in seen and _is_tensor(torch, type(tensor)):
+                if id(tensor) not in seen and is_tensor(torch, type(tensor)):
                     seen.add(id(tensor))
                     yield name == "_parameters", tensor
         waiting += _values(held.get("_modules"))

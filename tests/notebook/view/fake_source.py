@@ -184,6 +184,9 @@ class FakeSource:
         self.namesakes: list[FakeMeshStatus] = []
         self.records: list[KeptRecord] = []
         self.offers: dict[str, Offer] = {}
+        self.described: Mapping[str, Any] = {}
+        self.answers: dict[type, Any] = {}
+        self.asked: list[Any] = []
 
     # what the test does
 
@@ -330,6 +333,17 @@ class FakeSource:
 
     def replay(self, name: str) -> Offer | None:
         return self.offers.get(name)
+
+    def variables(self, name: str, contents: Sequence[str]) -> Mapping[str, Any]:
+        self.asked.append(contents)
+        return self.described
+
+    def ask_rank(self, name: str, rank: int, request: Any, timeout_s: float) -> Any:
+        """Answered with what `answers` has for such a request; refused without."""
+        self.asked.append(request)
+        if type(request) not in self.answers:
+            raise ValueError(f"rank {rank}: this rank has no variable {request.name!r}")
+        return self.answers[type(request)]
 
     def outputs(self, since_s: float) -> Sequence[Mapping[str, object]]:
         kept = KeptOutputs()

@@ -1,5 +1,7 @@
 """The mesh view over a kernel with real ranks: what a page is told of what they do."""
 
+import base64
+import json
 import time
 import uuid
 
@@ -167,6 +169,42 @@ def test_stacks_of_busy_ranks(kernel, page):
         return [each["text"] for each in told["stacks"]]
 
     page.until(lambda: len(stacks()) == 1 and "time.sleep(n)" in stacks()[0])  # of both alike
+    kernel.stop_s(cell)
+
+
+def test_tensors_of_busy_ranks_are_looked_into_and_nothing_else_of_them_travels(kernel, page):
+    cell = kernel.start(
+        "%%mesh\nimport numpy, time\nbig = numpy.zeros((5000, 2000), 'f4')\n"
+        "big[4000:, 1000:] = 1 + rank\nbig[0, 0] = numpy.nan\nwords = ['a']\ntime.sleep(60)"
+    )
+
+    def told():
+        variables = page.ask("variables", mesh="mesh0")["variables"]
+        return {each["name"]: each for each in variables}
+
+    page.until(lambda: "words" in told() and not told()["words"]["missing"])
+    [group] = told()["big"]["groups"]
+    assert (group["ranks"], group["shape"], group["bytes"]) == ("0-1", [5000, 2000], 40_000_000)
+    assert group["values"] == [], "nobody has asked what is in it"
+    [whole] = page.ask("variables", mesh="mesh0", name="big")["variables"]
+    assert [each["is"] for each in whole["groups"][0]["values"]] == [
+        "0 to 1, mean 0.1, 1 NaN",
+        "0 to 2, mean 0.2, 1 NaN",
+    ]
+    of_one = {"mesh": "mesh0", "rank": 1, "name": "big", "indices": []}
+    window = page.ask("window", **of_one, row=3990, column=990)
+    assert (len(window["numbers"]), len(window["numbers"][0])) == (200, 50)
+    assert (window["numbers"][9], window["numbers"][10]) == (["0"] * 50, ["0"] * 10 + ["2"] * 40)
+    image = page.ask("picture", **of_one)
+    assert (image["rows"], image["columns"], image["each"]) == (250, 250, [20, 8])
+    assert (image["least"], image["greatest"]) == (0.0, 2.0)
+    dots = base64.b64decode(image["dots"])
+    assert (dots[0], dots[1], dots[200 * 250 + 124], dots[200 * 250 + 125]) == (255, 0, 0, 254)
+    assert max(len(json.dumps(each)) for each in page.messages("answer")) < 100_000
+    sorry = page.ask("picture", **{**of_one, "name": "words"})
+    assert sorry.startswith("rank 1: words is a list; only tensors and arrays")
+    sorry = page.ask("window", **{**of_one, "name": "gone"}, row=0, column=0)
+    assert sorry == "rank 1: this rank has no variable 'gone'"
     kernel.stop_s(cell)
 
 

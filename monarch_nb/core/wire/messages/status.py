@@ -1,4 +1,4 @@
-"""What ranks tell of themselves: actors and errors, stacks, collectives, process groups."""
+"""What ranks tell of themselves: actors and errors, stacks, variables, collectives, groups."""
 
 from __future__ import annotations
 
@@ -92,6 +92,58 @@ class ListVariables(Request[RankVariables], verb="variables"):
     tensors, arrays and models whose `value` is to be a summary of what is in them."""
 
     contents: list[str] | None = None
+
+
+class LocalTensor(NamedTuple):
+    """A tensor or an array as a rank has it; `whole` is the shape of all, where it is a part."""
+
+    shape: list[int]
+    dtype: str
+    device: str
+    whole: list[int] | None
+
+
+class Window(NamedTuple):
+    """Numbers of a tensor as text: rows from `row` on, of each the columns from `column` on, at
+    `indices` of the dims before the last two."""
+
+    tensor: LocalTensor
+    indices: list[int]
+    row: int
+    column: int
+    numbers: list[list[str]]
+
+
+class GetWindow(Request[Window], verb="window"):
+    """Some of the numbers of the variable of this name. Where `indices`, `row` or `column` are
+    beyond what there is, the last that there are; where `indices` are too few, the first."""
+
+    name: str
+    indices: list[int]
+    row: int = 0
+    column: int = 0
+
+
+class Picture(NamedTuple):
+    """The last two dims of a tensor, or the only one, as `rows` times `columns` dots, each the mean
+    of `each` (rows, columns) numbers. `dots` are bytes in base64: 0 to 254 from `least` to
+    `greatest` of the means that are finite (null: none is), 255 what has a NaN."""
+
+    tensor: LocalTensor
+    indices: list[int]
+    rows: int
+    columns: int
+    each: list[int]
+    least: float | None
+    greatest: float | None
+    dots: str
+
+
+class GetPicture(Request[Picture], verb="picture"):
+    """The variable of this name as a picture; `indices` as in `GetWindow`."""
+
+    name: str
+    indices: list[int]
 
 
 class Recorded(NamedTuple):

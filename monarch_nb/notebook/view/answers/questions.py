@@ -16,6 +16,7 @@ from monarch_nb.control.jobs import profiles
 from monarch_nb.core.errors.folding import fold_outputs, rank_list
 from monarch_nb.core.hangs.stack_tree import tree
 from monarch_nb.core.runs import as_csv, rows
+from monarch_nb.notebook.view.answers import rank_variables
 from monarch_nb.notebook.view.answers.pending_requests import Work
 from monarch_nb.notebook.view.answers.source import NO_ANSWER, Source
 from monarch_nb.notebook.view.browser.protocol import Args, Ask
@@ -273,6 +274,20 @@ def _replay(context: Context, args: Args) -> Json:
     return {"line": offer.typed, "cells": offer.cells, "ranks": rank_list(offer.ranks)}
 
 
+def _variables(context: Context, args: Args) -> Json:
+    return rank_variables.told(context.source, args["mesh"], args["name"])
+
+
+def _window(context: Context, args: Args) -> Json:
+    place = args["indices"], args["row"], args["column"]
+    return rank_variables.window(context.source, args["mesh"], args["rank"], args["name"], *place)
+
+
+def _picture(context: Context, args: Args) -> Json:
+    mesh, rank, name = args["mesh"], args["rank"], args["name"]
+    return rank_variables.picture(context.source, mesh, rank, name, args["indices"])
+
+
 _SLOW: Final = f"nothing was found within {5 * ANSWER_S:g} s; ask for less"
 
 QUESTIONS: Final = {
@@ -289,4 +304,7 @@ QUESTIONS: Final = {
     "engines": Question(_engines, 5 * ANSWER_S, _SLOW),
     "kept": Question(_kept, 5 * ANSWER_S, _SLOW),
     "replay": Question(_replay, 5 * ANSWER_S, _SLOW),
+    "variables": Question(_variables, 5 * ANSWER_S, _SLOW),
+    "window": Question(_window, 5 * ANSWER_S, _SLOW),
+    "picture": Question(_picture, 5 * ANSWER_S, _SLOW),
 }

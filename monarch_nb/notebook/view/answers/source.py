@@ -1,7 +1,7 @@
 """What the mesh view reads: the client's snapshot and journals, and the ranks themselves.
 
 Rule of the file: it only asks; through `control/api.py`. `read` never waits for a rank;
-what does (`actors`, `stacks`) says so and has a limit. Tests have a `FakeSource`.
+what does (`actors`, `stacks`, `variables`) says so and has a limit. Tests have a `FakeSource`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.hangs.stack_tree import Stack
 from monarch_nb.core.shape.selection import check_ranks
+from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.notebook import hangs, tracebacks
 from monarch_nb.notebook.cells import past_cells
 from monarch_nb.notebook.debug.target import NO_DEBUGGER, Choice
@@ -26,18 +27,21 @@ from monarch_nb.notebook.view.feed.inputs import FeedInputs, Nothing
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from monarch_nb.control.api import Client, Control, KeptRecord
+    from monarch_nb.control.api import Client, Control, KeptRecord, ProcMesh
     from monarch_nb.control.output.failure_history import Failure, PastFailure
     from monarch_nb.control.output.tail import Line
     from monarch_nb.control.status.sampling import Watch
     from monarch_nb.control.status.snapshots import MeshStatus, RankStatus, Snapshot
     from monarch_nb.core.curves import Curve
     from monarch_nb.core.runs import Run
+    from monarch_nb.core.wire.messages.codec import Request
     from monarch_nb.notebook.cells.past_cells import Offer
     from monarch_nb.notebook.cells.registry import CellRegistry
     from monarch_nb.notebook.debug.target import Debugging
     from monarch_nb.notebook.jobs.running import RunningJobs
     from monarch_nb.notebook.meshes import Meshes
+
+A = TypeVar("A")
 
 COUNT_S: Final = 1.0
 """How often ranks are asked what their actors have done, while somebody looks at that."""
@@ -190,9 +194,7 @@ class Source:
 
     def stacks(self, name: str, ranks: Sequence[int]) -> Mapping[int, Sequence[Stack]]:
         """Return where these ranks are; without those that are silent."""
-        mesh = self._control.find(name)
-        if mesh is None:
-            raise ValueError(f"there is no mesh {name!r} any more")
+        mesh = self._found(name)
         check_ranks(mesh, ranks)
         return self._control.stacks(mesh, ranks)
 
@@ -209,6 +211,20 @@ class Source:
         if not self._debugging.is_there:
             raise ValueError(NO_DEBUGGER)
         return self._debugging.chosen
+
+    def variables(self, name: str, contents: Sequence[str]) -> Mapping[str, Any]:
+        """Return what the ranks have, as docs/terminal.md describes it; waits for them."""
+        return self._control.variables(self._found(name), None, contents)
+
+    def ask_rank(self, name: str, rank: int, request: Request[A], timeout_s: float) -> A:
+        """Return the answer of a rank. Raises `ValueError` where it refuses or is silent."""
+        mesh = self._found(name)
+        check_ranks(mesh, [rank])
+        answer = self._control.help(mesh, rank, request, timeout_s, lambda _: None)
+        if answer is not None and not isinstance(answer, Refused):
+            return answer
+        why = answer.error if answer else "no answer; %mesh status shows why"
+        raise ValueError(f"rank {rank}: {why}")
 
     def kept_meshes(self) -> Sequence[KeptRecord]:
         """Return the meshes that outlive their kernel; not those that this one drives."""
@@ -239,6 +255,12 @@ class Source:
     def where(self, record: ErrorRecord) -> str:
         """Return the line of the user's at which an error arose: `Cell In[3], line 2`."""
         return tracebacks.place_of_error(self._shell, record)
+
+    def _found(self, name: str) -> ProcMesh:
+        mesh = self._control.find(name)
+        if mesh is None:
+            raise ValueError(f"there is no mesh {name!r} any more")
+        return mesh
 
     def _watch_at(
         self, client: Client | None, period_s: float, on_news: Callable[[bool], None]

@@ -62,6 +62,9 @@ class Args(TypedDict, total=False):
     name: str
     number: int
     since: int
+    indices: tuple[int, ...]
+    row: int
+    column: int
     session: int
     line: str
     hosts: int
@@ -287,6 +290,8 @@ def _converted(name: str, value: Any) -> object:
         return _ranks(value)
     if name == "pattern":
         return _pattern(value)
+    if name == "indices":
+        return tuple(map(int, value))
     return int(value) if isinstance(value, float) else value  # for JSON, 2.0 is a whole number
 
 

@@ -8,6 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.wire.messages.status import (
+    GetPicture,
+    GetWindow,
+    LocalTensor,
+    Picture,
+    Window,
+)
 from monarch_nb.notebook.cells.past_cells import Offer
 from monarch_nb.notebook.lifecycle import Lifecycle
 from monarch_nb.notebook.view.answers import pending_requests, questions
@@ -255,6 +262,52 @@ def test_what_ranks_that_were_started_again_have_to_run(hub, source):
     source.offers["mesh0"] = Offer("%mesh replay 3-4 --ranks 1-2", "3-4", (1, 2))
     told = page.ask("replay", 2, mesh="mesh0")["value"]
     assert told == {"line": "%mesh replay 3-4 --ranks 1-2", "cells": "3-4", "ranks": "1-2"}
+
+
+def test_what_ranks_have_is_told_with_few_values_and_whole_where_one_is_asked_for(hub, source):
+    values = [{"ranks": str(rank), "is": f"{rank}\ud800"} for rank in range(12)]
+    group = {"ranks": "0-11", "type": "float", "shape": None, "dtype": None, "bytes": None,
+             "length": None, "parameters": None, "devices": [], "values": values}  # fmt: skip
+    loss = {"name": "loss", "differs": True, "missing": "", "groups": [group] * 9}
+    source.described = {"name": "mesh0", "size": 13, "left_out": 2, "no_answer": "12",
+                        "variables": [loss, {**loss, "name": "x"}]}  # fmt: skip
+    page = Page(hub)
+    told = page.ask("variables", mesh="mesh0")["value"]
+    assert (told["size"], told["left_out"], told["no_answer"]) == (13, 2, "12")
+    [first, _] = told["variables"]
+    assert (len(first["groups"]), first["more"]) == (8, 1)
+    assert first["groups"][0]["values"] == [{"ranks": str(n), "is": f"{n}?"} for n in range(8)]
+    [whole] = page.ask("variables", 2, mesh="mesh0", name="x")["value"]["variables"]
+    assert (whole["name"], len(whole["groups"]), len(whole["groups"][0]["values"])) == ("x", 9, 12)
+    assert source.asked == [(), ["x"]], "ranks go through nothing that nobody has asked for"
+    silent = page.ask("variables", 3, mesh="mesh0", name="y")["error"]
+    assert silent == "no answer of rank 12; %mesh status shows why"
+    source.described = {**source.described, "no_answer": ""}
+    gone = page.ask("variables", 4, mesh="mesh0", name="y")["error"]
+    assert gone == "no rank of mesh0 has a variable 'y' any more"
+
+
+def test_a_window_and_a_picture_are_asked_of_one_rank(hub, source):
+    page, tensor = Page(hub), LocalTensor([2, 3, 4], "float32", "cuda:0", None)
+    wish = {"mesh": "mesh0", "rank": 2, "name": "x", "indices": [1]}
+    error = page.ask("window", **wish, row=5, column=0)["error"]
+    assert error == "rank 2: this rank has no variable 'x'"
+    source.answers = {
+        GetWindow: Window(tensor, [1], 5, 0, [["1.5", "nan"]]),
+        GetPicture: Picture(tensor, [1], 1, 2, [3, 2], 0.5, None, "AP8="),
+    }
+    head = {"shape": [2, 3, 4], "dtype": "float32", "device": "cuda:0", "whole": None}
+    told = page.ask("window", 2, **wish, row=5, column=0)["value"]
+    assert told == head | {"indices": [1], "row": 5, "column": 0, "numbers": [["1.5", "nan"]]}
+    told = page.ask("picture", 3, **wish)["value"]
+    assert told == head | {"indices": [1], "rows": 1, "columns": 2, "each": [3, 2],
+                           "least": 0.5, "greatest": None, "dots": "AP8="}  # fmt: skip
+    assert source.asked[1:] == [GetWindow("x", [1], 5, 0), GetPicture("x", [1])]
+    wrong = page.ask("picture", 4, **{**wish, "indices": [-1]})["error"]
+    assert (
+        wrong
+        == "picture: indices must be a whole number from 0 to 9007199254740991, not that number"
+    )
 
 
 def test_a_question_that_hangs_is_answered_late_and_stops_nothing(hub, source, monkeypatch):

@@ -75,7 +75,7 @@ def test_messages_are_read(message, read):
                                     " failures, actors, not 'strips'")),
         (v1(RANK, what="fly"), ("ask: what must be one of rank, failure, stacks, logs, whole_logs,"
                                " curve, metrics, cell, outputs, words, debugger, engines, kept,"
-                               " replay, not 'fly'")),
+                               " replay, variables, window, picture, not 'fly'")),
         (v1(RANK, rank=True), "rank: rank must be a whole number from 0 to 100000, not true"),
         (v1(RANK, rank=-1), "rank: rank must be a whole number from 0 to 100000, not that number"),
         (v1(RANK, rank=10**5000),
