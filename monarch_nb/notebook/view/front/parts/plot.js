@@ -56,7 +56,7 @@ export class Plot {
     this.askTable = askTable;
     this.box = element('figure', 'plot');
     this.all = button('all steps', `show all steps of ${this.name}`, () => this.zoom(null));
-    this.log = button('log', `${this.name} on a logarithmic scale`, () => this.toggleLog());
+    this.log = button('log', `log scale for ${this.name}`, () => this.toggleLog());
     const head = element('figcaption', 'plot-head');
     this.reading = element('div', 'reading');
     this.value = element('span', 'value');
