@@ -55,10 +55,16 @@ export class MeshTabs {
       tab.title.icon = meshIcon;
       tab.title.closable = true;
       tab.toolbar.hide();
+      this.shell.add(tab, 'main', { type: 'Mesh', ...this.#place() });
       void this.#tracker.add(tab);
-      this.shell.add(tab, 'main', { type: 'Mesh', mode: 'split-right' });
     }
     this.shell.activateById(id);
+  }
+
+  /** Beside another one, else beside the notebook. */
+  #place(): { mode: 'tab-after' | 'split-right'; ref?: string } {
+    const other = this.#tracker.find(tab => tab.isAttached);
+    return other ? { mode: 'tab-after', ref: other.id } : { mode: 'split-right' };
   }
 }
 

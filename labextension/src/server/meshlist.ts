@@ -4,11 +4,11 @@
  * and one that does not answer is a row as well.
  */
 
-import { button, element, markOf, type Mesh, setText } from '../front.js';
+import { button, element, setText } from '../front.js';
 import type { Link } from '../kernel/links.js';
-import { worstOf } from '../status.js';
 import { markNode, named } from '../ui/elements.js';
 import type { Lease, MeshKernel, ServerKernels } from './kernels.js';
+import { type Told, toldOf } from './told.js';
 
 /** The next kernel is asked when this one has answered, or now. */
 const PATIENCE_MS = 2_000;
@@ -18,16 +18,6 @@ export interface Ways {
   /** To the notebook, and to this mesh of it; "": to none. */
   show(kernel: MeshKernel, mesh: string): void;
   openTab(kernel: MeshKernel, mesh: string): void;
-}
-
-/** What a row says: of a mesh, or of a kernel with `mesh` "". */
-export interface Told {
-  kernel: MeshKernel;
-  mesh: string;
-  /** "8 ranks, failed"; "busy"; "no mesh" */
-  said: string;
-  /** The state that most needs a look; "": none. */
-  state: string;
 }
 
 export class MeshList {
@@ -54,7 +44,7 @@ export class MeshList {
   update(): void {
     const all = this.kernels.all;
     this.node.hidden = all.length < 2; // of one the panel tells all
-    setText(this.#head, `All notebooks with a mesh kernel (${all.length})`);
+    setText(this.#head, `Meshes of all notebooks (${all.length})`);
     if (!this.isVisible() || !this.node.open || this.node.hidden) {
       this.#rest();
       return;
@@ -160,14 +150,16 @@ class Row {
   constructor({ kernel, mesh }: Told, ways: Ways) {
     const where = mesh ? `${mesh} of ${kernel.name}` : kernel.name;
     const show = button(mesh || kernel.name, `show ${where}`, () => { ways.show(kernel, mesh); });
+    named(show, show.title);
     show.className = 'mnb-link';
+    const name = element('span', 'lab-all-name');
+    name.append(show);
     this.node.setAttribute('role', 'listitem');
-    this.node.append(this.#mark, show);
+    this.node.append(this.#mark, name, this.#said);
     if (mesh) {
+      name.append(' ', element('span', 'lab-all-said', kernel.name));
       const tab = button('tab', `open ${where} as a tab`, () => { ways.openTab(kernel, mesh); });
-      this.node.append(element('span', 'lab-all-where', kernel.name), this.#said, named(tab, tab.title));
-    } else {
-      this.node.append(this.#said);
+      this.node.append(named(tab, tab.title));
     }
   }
 
@@ -182,23 +174,6 @@ class Row {
 
 function keyOf({ kernel, mesh }: Told): string {
   return `${kernel.id} ${mesh}`;
-}
-
-/** A row for each mesh of a kernel; one for the kernel where it has told of none. */
-export function toldOf(kernel: MeshKernel, link: Pick<Link, 'connection' | 'phase'> | null): Told[] {
-  const { connection } = link ?? {};
-  const meshes = [...(connection?.model.meshes.values() ?? [])].filter(({ ended }) => ended === null);
-  if (meshes.length) {
-    return meshes.map(mesh => ({ kernel, mesh: mesh.name, said: saidOf(mesh), state: worstOf([mesh]) }));
-  }
-  const hasTold = connection && connection.model.n >= 0;
-  const silent = connection?.state === 'lost' ? 'no answer' : 'asking…';
-  return [{ kernel, mesh: '', said: hasTold ? 'no mesh' : kernel.isBusy ? 'busy' : silent, state: '' }];
-}
-
-/** "8 ranks, failed" */
-function saidOf(mesh: Mesh): string {
-  return `${mesh.size === 1 ? '1 rank' : `${mesh.size} ranks`}, ${markOf(worstOf([mesh])).word}`;
 }
 
 /** Settles when it has an answer, or after a while. */
