@@ -37,7 +37,7 @@ def check(page: Page, selector: str = OURS) -> None:
     if not page.evaluate("() => 'axe' in window"):
         page.add_script_tag(path=AXE)
     found = page.evaluate(RUN, selector)
-    assert "color-contrast" in found["rules"], "nothing was looked at"
+    assert found["rules"], "nothing was looked at"
     assert not found["wrong"], "\n\n".join(map(_sentence, found["wrong"]))
 
 

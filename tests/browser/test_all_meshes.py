@@ -34,9 +34,11 @@ def test_meshes_of_two_notebooks_are_listed_and_docked(
     new_notebook: Notebook, tmp_path: Path
 ) -> None:
     lab, page = MeshPage(new_notebook), new_notebook.page
+    first = name_of(page)
     lab.notebook.run("%mesh up --gpus 2 --name alpha")
     lab.notebook.run(TRAINING)
-    other = second_notebook(page)
+    other = second_notebook(page, first)
+    second = name_of(page)
     other.run("%mesh up --gpus 3 --name beta")
     found = tmp_path / "found"
     other.start(code_until(found))  # its kernel is busy from now on
@@ -44,15 +46,15 @@ def test_meshes_of_two_notebooks_are_listed_and_docked(
     lab.open()
     assert lab.panel.locator(".mnb-lab-all-row").count() == 0
     lab.panel.get_by_text("Meshes of all notebooks (2)").click()
-    beta = row(lab, "beta", "Untitled1.ipynb")
+    beta = row(lab, "beta", second)
     beta.get_by_text("3 ranks, idle").wait_for()
     assert page.evaluate(CONNECTIONS) == 0, "the notebook's own is enough"
 
-    close_notebook(page)
+    close_notebook(page, second)
     beta.get_by_text("3 ranks, idle").wait_for()
     eventually(lambda: page.evaluate(CONNECTIONS) == 1, 20)
-    row(lab, "alpha", "Untitled.ipynb").get_by_text("2 ranks, idle").wait_for()
-    beta.get_by_role("button", name="open beta of Untitled1.ipynb as a tab").click()
+    row(lab, "alpha", first).get_by_text("2 ranks, idle").wait_for()
+    beta.get_by_role("button", name=f"open beta of {second} as a tab").click()
     tab(page, "beta").says(
         "3 ranks: 3 idle"
     )  # while its kernel runs a cell, and no notebook is open
@@ -62,7 +64,7 @@ def test_meshes_of_two_notebooks_are_listed_and_docked(
     assert not curves.root.locator(".mnb-grid").is_visible()
     lab.pictures("all-meshes", checked=True)
 
-    beta.get_by_role("button", name="show beta of Untitled1.ipynb").click()
+    beta.get_by_role("button", name=f"show beta of {second}").click()
     lab.view("beta").says("3 ranks: 3 idle")
     found.touch()
     eventually(lambda: "monarch-nb-meshes:" in page.evaluate(LAYOUT), 20)
@@ -70,26 +72,33 @@ def test_meshes_of_two_notebooks_are_listed_and_docked(
     tabs(page, "Curves of alpha").wait_for()
     tabs(page, "beta").click()
     tab(page, "beta").says("3 ranks: 3 idle")
-    page.evaluate(SHUT_DOWN, "Untitled1.ipynb")
-    page.get_by_text(
-        "The tab of beta was closed: the kernel of Untitled1.ipynb has ended."
-    ).first.wait_for()
+    page.evaluate(SHUT_DOWN, second)
+    said = f"The tab of beta was closed: the kernel of {second} has ended."
+    page.get_by_text(said).first.wait_for()
     tabs(page, "beta").wait_for(state="detached")
 
 
-def second_notebook(page: Page) -> Notebook:
+def name_of(page: Page) -> str:
+    """Of the notebook in front."""
+    name: str = page.evaluate("() => jupyterapp.shell.currentWidget.context.path")
+    return name
+
+
+def second_notebook(page: Page, first: str) -> Notebook:
     """On a kernel of its own."""
     page.evaluate(
         "() => jupyterapp.commands.execute('notebook:create-new', { kernelName: 'monarch' })"
     )
-    tabs(page, "Untitled1.ipynb").wait_for()
+    page.wait_for_function(
+        "first => jupyterapp.shell.currentWidget?.context?.path !== first", arg=first
+    )
     return Notebook(page)
 
 
-def close_notebook(page: Page) -> None:
+def close_notebook(page: Page, name: str) -> None:
     """The one in front, which is saved. Its kernel goes on."""
     page.evaluate("() => jupyterapp.shell.currentWidget.close()")
-    tabs(page, "Untitled1.ipynb").wait_for(state="detached")
+    tabs(page, name).wait_for(state="detached")
 
 
 def tabs(page: Page, label: str) -> Locator:

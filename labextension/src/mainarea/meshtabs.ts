@@ -56,6 +56,9 @@ export class MeshTabs {
       tab.title.closable = true;
       tab.toolbar.hide();
       this.shell.add(tab, 'main', { type: 'Mesh', ...this.#place() });
+      if (!tab.isAttached) {
+        this.shell.add(tab, 'right', { type: 'Mesh' }); // Notebook 7 has one document
+      }
       void this.#tracker.add(tab);
     }
     this.shell.activateById(id);

@@ -173,7 +173,7 @@ class Row {
 }
 
 function keyOf({ kernel, mesh }: Told): string {
-  return `${kernel.id} ${mesh}`;
+  return [kernel.id, kernel.name, mesh].join(' '); // notebooks can be given other names
 }
 
 /** Settles when it has an answer, or after a while. */
