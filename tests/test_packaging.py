@@ -9,7 +9,9 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import jupyterlab
 import pytest
+import yaml
 
 import monarch_nb
 from tests.source import ROOT
@@ -134,10 +136,35 @@ def test_the_extension_loads_quickly(wheel):
     assert size <= 120 * 1024, f"{size / 1024:.1f} KiB of JavaScript"
 
 
-def test_the_extension_fits_every_jupyterlab_4():
-    """An exact version would have JupyterLab refuse the extension after its next release."""
+def test_the_extension_fits_every_jupyterlab_from_the_oldest_on():
+    """JupyterLab refuses an extension that wants later parts than it has, or one version only."""
     wanted = json.loads((ROOT / "package.json").read_text())["dependencies"]
     assert {name: one for name, one in wanted.items() if not one.startswith("^")} == {}
+    [oldest] = [one for one in PROJECT["dependencies"] if one.startswith("jupyterlab>=")]
+    page = json.loads((Path(jupyterlab.__file__).parent / "static/package.json").read_text())
+    behind = minor(jupyterlab.__version__) - minor(oldest.partition(">=")[2])
+    of_the_oldest = {  # the parts are released together, each with a number of its own
+        name: minor(page["resolutions"][name]) - behind
+        for name in wanted
+        if name.startswith("@jupyterlab/")
+    }
+    assert {name: minor(wanted[name]) for name in of_the_oldest} == of_the_oldest
+
+
+BY_CONDA = {"torch": "pytorch", "fastjsonschema": "python-fastjsonschema"}
+
+
+def test_the_conda_recipe_wants_what_pip_does():
+    recipe = yaml.safe_load((ROOT / ".ci/conda/recipe.yaml").read_text())
+    assert recipe["context"]["version"] == PROJECT["version"]
+    wanted = [one for one in recipe["requirements"]["run"] if not one.startswith(("__", "python "))]
+    of_pip = [re.fullmatch(r"([\w-]+)(.*)", one).groups() for one in PROJECT["dependencies"]]
+    assert wanted == [f"{BY_CONDA.get(name, name)} {version}" for name, version in of_pip]
+
+
+def minor(version: str) -> int:
+    """5 of `^4.5.0`."""
+    return int(version.partition(",")[0].split(".")[1])
 
 
 @pytest.mark.slow

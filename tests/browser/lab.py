@@ -83,7 +83,8 @@ class Server:
 
     `extensions` is the folder that it has those of its page from; else all that are installed.
     `command` is what starts it, and takes its options; else JupyterLab itself. Its kernels have
-    their keys, and what they keep, in `home`. `settings` are of its pages.
+    their keys, and what they keep, in `home`. `settings` are of its pages. `base` is the path below
+    which it answers, as behind a JupyterHub.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Server:
         extensions: Path | None = None,
         command: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
+        base: str = "/",
     ) -> None:
         self.files = world / "work"
         self.files.mkdir(exist_ok=True)
@@ -100,6 +102,7 @@ class Server:
         self._kept = [f"{world}/settings", f"{world}/workspaces"]
         self._token = secrets.token_hex(16)
         self._port = _free_port()
+        self._at = f"http://127.0.0.1:{self._port}{base}"
         self._settings(world, settings or {})
         names = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
         folders = {f"JUPYTER_{name}": f"{world}/{name.lower()}" for name in names}
@@ -111,6 +114,7 @@ class Server:
             *(own if command is None else command),
             *("--no-browser", "--ip=127.0.0.1", "--allow-root"),
             *(f"--port={self._port}", "--ServerApp.port_retries=0"),
+            f"--ServerApp.base_url={base}",
             f"--IdentityProvider.token={self._token}",
             "--LabApp.expose_app_in_browser=True",
         ]
@@ -151,12 +155,12 @@ class Server:
 
     def url(self, path: str = "") -> str:
         """Where the browser finds it."""
-        return f"http://127.0.0.1:{self._port}/{path}?token={self._token}&reset"
+        return f"{self._at}{path}?token={self._token}&reset"
 
     def api(self, method: str, path: str) -> Any:
         """Ask the server itself."""
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self._port}/api/{path}",
+            f"{self._at}api/{path}",
             method=method,
             headers={"Authorization": f"token {self._token}"},
         )

@@ -84,9 +84,12 @@ class FakeKernel {
 
 const STATE = { type: 'state', n: 1, at: 1, seconds: 0, hosts: [], meshes: {}, cell: null };
 
+const links = [];
+
 /** A link, when all that was promised has come. */
 async function linkOf(t, kernel) {
   const link = new Links(1000, () => 200).of(kernel);
+  links.push(link);
   t.after(() => link?.dispose());
   await settled();
   return link;
@@ -111,8 +114,10 @@ test('a Monarch kernel is asked at once, and once', async t => {
 
 test('a plain kernel is let alone until it announces itself', async t => {
   const kernel = new FakeKernel({ monarch: false });
-  const link = await linkOf(t, kernel);
-  assert.equal(link.phase, 'plain');
+  const coming = linkOf(t, kernel);
+  assert.equal(links.at(-1).isAsking, true);
+  const link = await coming;
+  assert.deepEqual([link.phase, link.isAsking], ['plain', false]);
   assert.equal(kernel.comms.length, 0);
   kernel.says('busy', 'idle');
   await settled();

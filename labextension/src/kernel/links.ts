@@ -28,6 +28,8 @@ export class Link {
   readonly #period: () => number;
   connection: WatchedConnection | null = null;
   phase: Phase = 'plain';
+  /** Whether the kernel has not said yet if it has a mesh. */
+  isAsking = true;
   /** Why the last one is gone, a sentence; it stays when the kernel is back. */
   why = '';
   readonly changed = new Listeners();
@@ -73,6 +75,7 @@ export class Link {
   /** Find out whether the kernel has a mesh; never waited for. */
   async #look(): Promise<void> {
     const turn = ++this.#turn;
+    this.isAsking = true;
     try {
       const has = (await isMonarch(this.kernel)) || (await this.#isKnown());
       if (has && turn === this.#turn) {
@@ -81,6 +84,8 @@ export class Link {
     } catch {
       // the kernel went while it was asked: its next state is heard
     }
+    this.isAsking = false;
+    this.changed.tell();
   }
 
   async #isKnown(): Promise<boolean> {

@@ -49,6 +49,8 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
   #unheard: () => void = () => undefined;
   /** The connection whose mesh this output shows; null: the picture. */
   #shown: Connection | null = null;
+  /** Whether the picture says that its kernel is gone. */
+  #saysGone = false;
 
   constructor(private readonly outputs: Outputs) {
     super();
@@ -81,6 +83,11 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
       this.#followSaves(this.#panel);
       this.#undo = followLink(this.outputs.links, this.#panel, link => {
         this.#take(link);
+      });
+      void this.#panel.sessionContext.ready.then(() => {
+        if (this.isAttached) {
+          this.#draw();
+        }
       });
     } else {
       this.#draw();
@@ -167,7 +174,8 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
     }
     const connection = this.#link?.connection ?? null;
     const live = connection && isSame(saved, connection.model) ? connection : null;
-    if (this.#view && live === this.#shown) {
+    const isGone = (this.#panel?.sessionContext.isReady ?? true) && !this.#link?.isAsking;
+    if (this.#view && live === this.#shown && (live || isGone === this.#saysGone)) {
       return;
     }
     const mount = this.#mountMesh;
@@ -178,7 +186,8 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
     this.#clear();
     this.#shown = live;
     const last = typeof this.#saved === 'string' ? saved : this.#saved;
-    this.#mount(mount, live ?? stillOf(last), last, !live && !hasMore(last));
+    this.#saysGone = isGone;
+    this.#mount(mount, live ?? stillOf(last, isGone), last, !live && !hasMore(last));
   }
 
   /** While the kernel has not told its meshes yet nothing flickers. */

@@ -71,14 +71,15 @@ function escaped(text: string): string {
   return text.replace(/[&<>"]/g, sign => signs[sign]);
 }
 
-/** A connection to nothing, with the mesh as it was. */
-export function stillOf({ mesh, time, snapshot }: Saved): Connection {
+/** A connection to nothing, with the mesh as it was; `isGone`: its kernel is known to be gone. */
+export function stillOf({ mesh, time, snapshot }: Saved, isGone: boolean): Connection {
   const still = new Still(time);
   still.model.now = () => 0;
   still.model.apply(snapshot);
   const found = still.model.meshes.get(mesh);
   if (found) {
-    found.ended = `${found.summary()}, as of ${time}; ${found.ended ?? 'the kernel of then is gone'}`;
+    const end = found.ended ?? (isGone ? 'the kernel of then is gone' : null);
+    found.ended = `${found.summary()}, as of ${time}${end === null ? '' : `; ${end}`}`;
   }
   still.setState('live');
   return still;
