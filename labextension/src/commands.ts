@@ -11,13 +11,15 @@ import { choiceOf, choose, runOn } from './cells/choice.js';
 import { isCode } from './cells/code.js';
 import { type Connection, isDead, type Mesh } from './front.js';
 import type { Current } from './kernel/current.js';
+import type { Kind } from './mainarea/meshtab.js';
 import { chooseIcon, meshIcon, runIcon } from './ui/icons.js';
 
 export const OPEN = 'monarch-nb:open-panel';
 /** What the palette offers, in this order. */
-export const OFFERED = ['open-panel', 'up', 'interrupt', 'heal', 'stop', 'show-logs', 'show-stacks', 'run-on-mesh', 'run-on-slice'].map(
-  name => `monarch-nb:${name}`
-);
+export const OFFERED = [
+  ...['open-panel', 'up', 'interrupt', 'heal', 'stop', 'show-logs', 'show-stacks', 'open-tab', 'open-curves'],
+  ...['run-on-mesh', 'run-on-slice']
+].map(name => `monarch-nb:${name}`);
 export const COMMANDS = [...OFFERED, 'monarch-nb:choose-slice'];
 
 /** What commands act on. */
@@ -31,6 +33,7 @@ export interface Scene {
   askForMesh: () => void;
   showLogs: (mesh: string, ranks: string | null) => void;
   showStacks: (mesh: string, ranks: string) => void;
+  openTab: (mesh: string, kind: Kind) => void;
 }
 
 const NO_ARGS = schema({});
@@ -97,6 +100,12 @@ function addMeshCommands(scene: Scene): void {
   });
   add('show-stacks', 'Show Stacks of the Mesh', (_, mesh) => {
     scene.showStacks(mesh.name, allOf(mesh));
+  });
+  add('open-tab', 'Open the Mesh as a Tab', (_, mesh) => {
+    scene.openTab(mesh.name, 'view');
+  });
+  add('open-curves', 'Open the Curves of the Mesh as a Tab', (_, mesh) => {
+    scene.openTab(mesh.name, 'curves');
   });
 }
 

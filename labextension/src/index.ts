@@ -12,6 +12,7 @@ import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
+import { showError, showNote } from './actions.js';
 import { adoptBegunCells } from './cells/begun.js';
 import { Chooser } from './cells/chooser.js';
 import { runInNewCell } from './cells/inserting.js';
@@ -22,10 +23,13 @@ import { addCommands, COMMANDS, OFFERED } from './commands.js';
 import { Current } from './kernel/current.js';
 import { Links } from './kernel/links.js';
 import { MainPanels } from './mainarea/mainpanels.js';
+import type { Kind } from './mainarea/meshtab.js';
+import { MeshTabs } from './mainarea/meshtabs.js';
 import type { NoticeChoice } from './news/notices.js';
 import { tellInTitle } from './news/tabtitle.js';
 import { meshRendererFactory, RANK } from './outputs/meshrenderer.js';
 import { MeshPanel } from './panel/panel.js';
+import { type MeshKernel, ServerKernels } from './server/kernels.js';
 import { StatusItem } from './status.js';
 
 const ID = 'monarch-nb:plugin';
@@ -57,9 +61,41 @@ function activate(
   const links = new Links(IDLE_MS, () => settings.period);
   const current = new Current(tracker, links);
   const mains = new MainPanels(shell, settings);
-  const page = pageOf(current, mains);
+  const kernels = new ServerKernels(app.serviceManager, links, () => settings.period);
+  const notebookOf = (id: string) =>
+    tracker.find(({ sessionContext }) => sessionContext.session?.kernel?.id === id) ?? null;
+  const tabs = new MeshTabs(shell, kernels, {
+    jump: (kernel, connection, number) => {
+      const notebook = notebookOf(kernel);
+      if (notebook) {
+        shell.activateById(notebook.id);
+        void jumpToNumber(notebook, connection, number);
+      } else {
+        showNote(`It is cell In [${number}] of a notebook that is not open here.`);
+      }
+    },
+    showLogs: (link, mesh, ranks) => {
+      void mains.showLogs(links.known(link.kernel.id) ?? link, mesh, ranks);
+    }
+  });
+  if (restorer) {
+    tabs.restoreWith(restorer, commands);
+  }
+  const page = pageOf(current, mains, tabs);
 
-  const panel = new MeshPanel(current, page);
+  const panel = new MeshPanel(current, page, kernels, {
+    show: (kernel, mesh) => { void showNotebook(kernel, mesh); },
+    openTab: ({ id }, mesh) => { void tabs.open(id, mesh, 'view'); }
+  });
+  const showNotebook = async ({ id, path }: MeshKernel, mesh: string) => {
+    const notebook = notebookOf(id);
+    if (notebook) {
+      shell.activateById(notebook.id);
+    } else {
+      await commands.execute('docmanager:open', { path }).catch(showError);
+    }
+    panel.reveal(id, mesh);
+  };
   shell.add(panel, 'left', { rank: 210, type: 'Mesh' });
   restorer?.add(panel, panel.id);
   const open = () => {
@@ -95,11 +131,11 @@ function activate(
   adoptBegunCells(tracker, links);
   const chooser = new Chooser(commands);
   tagCells(tracker, links, tag => { chooser.open(current.meshes, tag, true); });
-  const { showLogs, showStacks } = page;
+  const { showLogs, showStacks, openTab } = page;
   const isCellButtonWanted = () => settings.cellButton;
   addCommands({
     ...{ commands, tracker, current, chooser, isCellButtonWanted },
-    ...{ togglePanel, askForMesh, showLogs, showStacks }
+    ...{ togglePanel, askForMesh, showLogs, showStacks, openTab }
   });
   for (const command of OFFERED) {
     palette?.addItem({ command, category: 'Monarch' });
@@ -138,7 +174,7 @@ function activate(
 }
 
 /** What views ask of the page, about the current notebook. */
-function pageOf(current: Current, mains: MainPanels) {
+function pageOf(current: Current, mains: MainPanels, tabs: MeshTabs) {
   return {
     jump: (number: number): void => {
       const { panel, connection } = current;
@@ -159,6 +195,11 @@ function pageOf(current: Current, mains: MainPanels) {
     showTensor: (mesh: string, variable: string, rank: number): void => {
       if (current.link) {
         void mains.showTensor(current.link, mesh, variable, rank);
+      }
+    },
+    openTab: (mesh: string, kind: Kind): void => {
+      if (current.link) {
+        void tabs.open(current.link.kernel.id, mesh, kind);
       }
     },
     run: async (line: string): Promise<void> => {

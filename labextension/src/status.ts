@@ -3,12 +3,10 @@
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
-import { countsText, element, isDead, type Mesh, setText } from './front.js';
+import { element, isDead, type Mesh, setText } from './front.js';
 import { type Current, followNews } from './kernel/current.js';
 import { markNode } from './ui/elements.js';
-
-/** The worst first. */
-const CONCERNS = ['exited', 'unreachable', 'failed', 'silent', 'paused', 'starting', 'collective', 'busy'];
+import { summaryOf, worstOf } from './ui/summary.js';
 
 export class StatusItem extends Widget {
   readonly activeChanged = new Signal<this, void>(this);
@@ -54,28 +52,4 @@ export class StatusItem extends Widget {
       this.#button.replaceChildren(...(worst ? [markNode(worst)] : []), this.#text);
     }
   }
-}
-
-/** Of all meshes together. */
-export function summaryOf(meshes: readonly Mesh[]): string {
-  if (meshes.length === 0) {
-    return 'no mesh';
-  }
-  if (meshes.length === 1) {
-    return meshes[0].summary();
-  }
-  const counts: Record<string, number> = {};
-  for (const mesh of meshes) {
-    for (const [state, count] of Object.entries(mesh.counts())) {
-      counts[state] = (counts[state] ?? 0) + count;
-    }
-  }
-  const ranks = meshes.reduce((sum, mesh) => sum + mesh.size, 0);
-  return `${ranks} ranks in ${meshes.length} meshes: ${countsText(counts)}`;
-}
-
-/** The state that most needs a look; "idle" if none does, "" without ranks. */
-export function worstOf(meshes: readonly Mesh[]): string {
-  const all = new Set(meshes.flatMap(mesh => Object.keys(mesh.counts())));
-  return CONCERNS.find(state => all.has(state)) ?? (all.size ? 'idle' : '');
 }

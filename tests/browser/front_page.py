@@ -81,6 +81,13 @@ def near(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     return all(abs(a - b) <= 6 for a, b in zip(one, other, strict=True))
 
 
+def heard(page: Page) -> str:
+    """Of the rank where the keyboard is, by those who do not see the picture."""
+    return page.locator(".mnb-scroll canvas").first.evaluate(
+        "el => document.getElementById(el.getAttribute('aria-activedescendant'))?.textContent ?? ''"
+    )
+
+
 def details(page: Page) -> str:
     return page.locator(".mnb-of-details").inner_text()
 

@@ -237,7 +237,8 @@ class Notebook:
 
     def __init__(self, page: Page, *, is_busy: bool = False) -> None:
         self.page = page
-        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=READY_S * 1000)
+        shown = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell"
+        page.wait_for_selector(shown, timeout=READY_S * 1000)
         page.wait_for_function(
             "() => window.jupyterapp?.shell.currentWidget?.sessionContext", timeout=READY_S * 1000
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Locator, Page
 
+from tests.browser import accessible
 from tests.browser.lab import READY_S, Notebook, picture
 
 PANEL = "#monarch-nb-panel"
@@ -165,9 +166,11 @@ class MeshPage:
         self.panel.get_by_label("Sizes").fill(sizes)
         self.panel.get_by_role("button", name=re.compile("^Bring up")).click()
 
-    def pictures(self, name: str) -> None:
-        """In both themes."""
+    def pictures(self, name: str, *, checked: bool = False) -> None:
+        """In both themes; `checked`: what is ours of the page is accessible."""
         for theme in ("Dark", "Light"):
             self.notebook.theme(f"JupyterLab {theme}")
             self.page.evaluate(FRAMES)
             picture(self.page, f"view-{name}-{theme.lower()}")
+            if checked:
+                accessible.check(self.page)

@@ -66,7 +66,7 @@ def test_curves_are_compared_zoomed_smoothed_and_saved(show: Open, theme: str):
     near = drawn(page)
     assert near != both
     expect(plot.get_by_text("all steps")).to_be_visible()
-    log = plot.get_by_role("button", name="loss on a logarithmic scale")
+    log = plot.get_by_role("button", name="log scale for loss")
     log.click()
     expect(log).to_have_attribute("aria-pressed", "true")
     assert drawn(page) != near

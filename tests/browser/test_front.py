@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.panning import PAN
+from tests.browser import accessible
 from tests.browser.front_page import Open, click, colour, details, frames, near, sent, themed
 from tests.browser.lab import picture
 
@@ -60,6 +61,8 @@ def test_nothing_is_cut(show: Open, theme: str, width: int):
         page.evaluate("() => demo.view.select([2])")
         page.get_by_text("last output").wait_for()
         picture(page, f"front-{world}-{theme}-{width}")
+        if width == 1100 and world in ("eight", "states"):
+            accessible.check(page)
         wider = page.evaluate(
             """() => [...document.querySelectorAll(".mnb-root, .mnb-root *")]
                 .filter(el => !el.closest(".mnb-pre, .mnb-unseen, .mnb-scroll"))
@@ -189,6 +192,20 @@ def test_a_theme_that_hides_the_page_for_a_frame_reaches_everything(show: Open):
     assert page.evaluate(drawn) == light
 
 
+def test_colours_of_the_system_take_no_sign_away(show: Open):
+    """Windows' high contrast, where pages may choose no colours of their own."""
+    page = show("states")
+    page.emulate_media(forced_colors="active", reduced_motion="reduce")
+    themed(page)
+    for rank, x in ((4, 10.5), (8, 12.5), (10, 12.5)):  # bars, a cross, an exclamation mark
+        assert colour(page, rank, x, 12.5) != colour(page, rank, 7, 8)
+    page.evaluate("() => demo.view.select([10])")
+    page.get_by_text("last output").wait_for()
+    picture(page, "front-forced-colours")
+    moving = "() => document.getAnimations().length"
+    assert page.evaluate(moving) == 0
+
+
 # ----------------------------------------------------------------------------- when things go wrong
 
 
@@ -208,8 +225,9 @@ def test_a_lost_kernel_is_told_and_the_last_picture_stays(show: Open):
     page = show("eight")
     page.evaluate("() => demo.connection.lost('kernel restarted: this mesh is gone')")
     page.get_by_text("kernel restarted: this mesh is gone").wait_for()
-    opacity = "() => getComputedStyle(document.querySelector('.mnb-body')).opacity"
+    opacity = "() => getComputedStyle(document.querySelector('.mnb-grid canvas')).opacity"
     assert float(page.evaluate(opacity)) < 0.6
+    accessible.check(page)  # what is old is as readable
     page.evaluate("() => demo.connection.reopen()")
     page.wait_for_function("() => demo.connection.state === 'live'")
     assert page.locator(".mnb-said").inner_text() == ""

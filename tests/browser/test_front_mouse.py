@@ -3,8 +3,9 @@
 import re
 
 import pytest
+from playwright.sync_api import Page
 
-from tests.browser.front_page import Open, cell, click, details, frames, sent
+from tests.browser.front_page import Open, cell, click, details, frames, heard, sent
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
@@ -143,17 +144,61 @@ def test_the_keyboard_goes_everywhere(show: Open):
         }"""
     )
     page.locator(".mnb-scroll canvas").focus()
-    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "Space"):
+    assert heard(page).startswith("rank 0, ")
+    for key in ("ArrowRight", "ArrowDown", "Space"):
         page.keyboard.press(key)
     assert "rank 9" in details(page)
-    live = page.locator("[aria-live]").first.inner_text()
-    assert live.startswith("rank 9, hosts 1, gpus 1, busy for ")
-    assert live.endswith(", selected")
+    assert heard(page).startswith("rank 9, hosts 1, gpus 1, busy for ")
+    assert page.locator("canvas [aria-selected]").get_attribute("aria-selected") == "true"
     page.keyboard.press("Shift+ArrowRight")
     assert "9-10" in details(page)
+    room = "() => document.querySelector('.mnb-spacer').clientWidth"
+    before = page.evaluate(room)
+    page.keyboard.press("+")
+    assert page.evaluate(room) > before
+    page.keyboard.press("-")
     page.keyboard.press("Escape")
     assert not page.locator(".mnb-of-details").is_visible()
     assert page.evaluate("() => heard") == 0  # a notebook's own shortcuts stay quiet
+
+    page.locator(".mnb-timeline canvas").focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowLeft"):
+        page.keyboard.press(key)
+    tip = page.locator(".mnb-timeline .mnb-tip")
+    assert re.fullmatch("rank 2\n.*, 2 s ago", tip.inner_text())
+    assert tip.get_attribute("aria-live") == "polite"
+    page.keyboard.press("Enter")
+    assert "rank 2" in details(page)
+    assert page.evaluate("() => heard") == 0
+
+
+def test_from_the_picture_to_a_traceback_without_a_mouse(show: Open):
+    page = show("eight")
+    page.evaluate("() => demo.kernel.change([6], 'failed')")
+    page.locator(".mnb-root > [role=status]", has_text="train: rank 6 failed").wait_for(
+        state="attached"
+    )
+    tab_to(page, ".mnb-scroll canvas")
+    for key in ("End", "ArrowLeft"):
+        page.keyboard.press(key)
+    assert re.match("rank 6, gpus 6, failed for ", heard(page))
+    page.keyboard.press("Enter")
+    assert page.locator(".mnb-of-details > summary:focus").is_visible()
+    page.get_by_text("last output").wait_for()
+    tab_to(page, ".mnb-of-details [data-title=error] pre")
+    assert "loss.backward()" in page.locator("pre:focus").inner_text()
+    page.keyboard.press("Escape")
+    assert not page.locator(".mnb-of-details").is_visible()
+    assert heard(page).startswith("rank 6")
+
+
+def tab_to(page: Page, selector: str) -> None:
+    """Press Tab until the keyboard is there."""
+    for _ in range(40):
+        if page.locator(selector).and_(page.locator(":focus")).count():
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"no Tab leads to {selector}")
 
 
 def test_what_ends_something_asks_twice(show: Open):

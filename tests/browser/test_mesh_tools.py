@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, WebSocket
 
 from tests import support
+from tests.browser.front_page import heard
 from tests.browser.lab import Notebook, Server, picture
 from tests.browser.tools_page import Log, Tools
 from tests.support import code_until
@@ -135,7 +136,7 @@ def test_a_cell_keeps_the_ranks_that_were_chosen(tools: Tools, server: Server) -
     tools.choices(cell)
     tools.choose("gpus=1")
     tools.tag(cell.finish(), "runs on gpus=1")
-    tools.pictures("tag")
+    tools.pictures("tag", checked=True)
     assert tools.notebook.model()[1]["metadata"]["monarch"] == {"mesh": "gpus=1"}
     tools.press(cell, "Shift+Enter", "[3]:")
     assert cell.text.endswith("[1] 10")
@@ -188,7 +189,7 @@ def test_actors_stacks_and_the_list_of_ranks(tools: Tools) -> None:
     search.fill("failed")
     tools.panel.get_by_text("1 of 4 ranks").wait_for()
     assert rows.inner_text().startswith("2\nValueError: no batch")
-    tools.pictures("stacks")
+    tools.pictures("stacks", checked=True)
     search.fill("0-1")
     tools.panel.get_by_text("2 of 4 ranks").wait_for()
     rows.first.click()
@@ -213,17 +214,17 @@ def test_without_a_mouse(notebook: Notebook) -> None:
     keys.press("Tab")
     while not tools.panel.locator("canvas:focus").count():
         keys.press("Tab")
-    live = tools.panel.locator(".mnb-grid [aria-live]")
+    assert heard(tools.page).startswith("rank 0, hosts 0, gpus 0, idle")
     for key, said in (
-        ("ArrowRight", "rank 0, hosts 0, gpus 0, idle"),
         ("ArrowRight", "rank 1, hosts 0, gpus 1, idle"),
         ("ArrowDown", "rank 3, hosts 1, gpus 1, idle"),
     ):
         keys.press(key)
-        assert live.inner_text().startswith(said)
+        assert heard(tools.page).startswith(said)
     keys.press("Enter")
     tools.panel.locator(".mnb-title", has_text=re.compile("^rank 3$")).wait_for()
-    tools.pictures("keys")
+    tools.panel.locator(".mnb-of-details > summary:focus").wait_for()
+    tools.pictures("keys", checked=True)
 
 
 def test_the_log_is_followed_filtered_and_searched(new_notebook: Notebook) -> None:
@@ -260,7 +261,7 @@ def test_the_log_is_followed_filtered_and_searched(new_notebook: Notebook) -> No
     log.counts(f"{place % 8 + 1} of 8 found in 25 lines")
     log.press("previous match")
     log.counts(f"{place} of 8 found in 25 lines")
-    tools.pictures("log")
+    tools.pictures("log", checked=True)
     download(log)
     log.press("times")
     log.root.locator(".mnb-log-time").first.wait_for(state="detached")

@@ -61,7 +61,7 @@ def lab(notebook: Notebook) -> MeshPage:
 
 def test_a_mesh_is_brought_up_watched_and_stopped(lab: MeshPage, tmp_path: Path) -> None:
     lab.panel.get_by_text("No mesh is up yet.").wait_for()
-    lab.pictures("empty")
+    lab.pictures("empty", checked=True)
     lab.bring_up("hosts=2 gpus=4")
     view = lab.view()
     view.says("8 ranks: 8 idle")
@@ -131,7 +131,7 @@ def test_a_failure_a_death_and_healing(lab: MeshPage) -> None:
     past.get_by_text("what it had written").click()
     past.locator("pre", has_text="the last words of 1").wait_for()
     assert head.get_attribute("aria-expanded") == "true"
-    lab.pictures("history")
+    lab.pictures("history", checked=True)
     past.get_by_role("button", name="cell In[3]").click()
     lab.notebook.cell(2).element.and_(lab.page.locator(".jp-mod-active")).wait_for()
     past.get_by_role("button", name="dismiss what failed on rank 1").press("Enter")
@@ -159,7 +159,7 @@ def test_slices_curves_and_hostile_texts(lab: MeshPage) -> None:
         curves = where.root.locator(".mnb-of-curves")
         curves.get_by_text("loss", exact=True).wait_for()
         curves.get_by_text("step 39").first.wait_for()
-    lab.pictures("curves")
+    lab.pictures("curves", checked=True)
 
     lab.notebook.run(HOSTILE)
     view.says("4 ranks: 3 idle, 1 failed")

@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import Locator, Page
 
+from tests.browser import accessible
 from tests.browser.lab import Cell, Notebook, Server, picture
 
 PANEL = "#monarch-nb-panel"
@@ -165,11 +166,13 @@ class Tools:
         longest: float = self.page.evaluate("() => window.longest")
         return longest
 
-    def pictures(self, name: str) -> None:
-        """In both themes."""
+    def pictures(self, name: str, *, checked: bool = False) -> None:
+        """In both themes; `checked`: what is ours of the page is accessible."""
         for theme in ("Dark", "Light"):
             self.notebook.theme(f"JupyterLab {theme}")
             picture(self.page, f"tools-{name}-{theme.lower()}")
+            if checked:
+                accessible.check(self.page)
 
 
 class Log:

@@ -7,6 +7,7 @@
 import type { Kernel, KernelMessage } from '@jupyterlab/services';
 
 import { Connection, type Transport } from '../front.js';
+import { type Comm, OwnComm, withSubshells } from './owncomm.js';
 
 export const TARGET = 'monarch_nb.mesh';
 /** A kernel that has loaded the extension opens this one, and keeps it open. */
@@ -17,31 +18,45 @@ const SUBSHELL_MS = 5_000;
 const INFO_MS = 1_000;
 
 /** An open comm. Throws where the kernel has gone meanwhile. */
-export async function openComm(kernel: Kernel.IKernelConnection): Promise<Kernel.IComm> {
-  const comm = kernel.createComm(TARGET);
+export async function openComm(kernel: Kernel.IKernelConnection): Promise<Comm> {
   const isKnown = await Promise.race([kernel.info.then(() => true), pause(INFO_MS)]);
-  if (!isKnown) {
-    await Promise.race([subshellOfBusy(kernel, comm).catch(() => undefined), pause(SUBSHELL_MS)]);
-  } else if (kernel.supportsSubshells) {
-    const { subshellStarted } = comm as unknown as { subshellStarted?: Promise<void> };
-    await Promise.race([subshellStarted?.catch(() => undefined), pause(SUBSHELL_MS)]);
-  }
+  const comm = kernel.handleComms ? await labComm(kernel, isKnown) : await ownComm(kernel, isKnown);
   comm.open({});
   return comm;
 }
 
-/** JupyterLab asks for a subshell only where it knows that there are some; ours has them, also while busy. */
-async function subshellOfBusy(kernel: Kernel.IKernelConnection, comm: Kernel.IComm): Promise<void> {
-  const able = Object.create(kernel, { supportsSubshells: { value: true } }) as typeof kernel;
-  const { content } = await able.requestCreateSubshell({}).done;
-  Object.assign(comm, { _subshellId: content.subshell_id });
+async function labComm(kernel: Kernel.IKernelConnection, isKnown = false): Promise<Comm> {
+  const comm = kernel.createComm(TARGET);
+  if (!isKnown) {
+    const subshell = await subshellOf(kernel);
+    if (subshell !== null) {
+      Object.assign(comm, { _subshellId: subshell });
+    }
+  } else if (kernel.supportsSubshells) {
+    const { subshellStarted } = comm as unknown as { subshellStarted?: Promise<void> };
+    await Promise.race([subshellStarted?.catch(() => undefined), pause(SUBSHELL_MS)]);
+  }
+  return comm;
+}
+
+async function ownComm(kernel: Kernel.IKernelConnection, isKnown = false): Promise<Comm> {
+  const comm = new OwnComm(kernel, TARGET);
+  comm.subshell = isKnown && !kernel.supportsSubshells ? null : await subshellOf(kernel);
+  return comm;
+}
+
+/** A new one; null where the kernel has none. */
+async function subshellOf(kernel: Kernel.IKernelConnection): Promise<string | null> {
+  const asked = withSubshells(kernel).requestCreateSubshell({}).done;
+  const told = await Promise.race([asked.catch(() => undefined), pause(SUBSHELL_MS)]);
+  return told?.content.subshell_id ?? null;
 }
 
 /** What a `Connection` sends by and listens to. */
-export function transportOf(comm: Kernel.IComm): Transport {
+export function transportOf(comm: Comm): Transport {
   return {
     send: message => {
-      comm.send(message as Parameters<Kernel.IComm['send']>[0]);
+      comm.send(message as Parameters<Comm['send']>[0]);
     },
     listen: listener => {
       comm.onMsg = (message: KernelMessage.ICommMsgMsg) => {

@@ -8,6 +8,7 @@ import type { Kernel } from '@jupyterlab/services';
 
 import { ANNOUNCEMENT, hasAnnounced, isMonarch, openComm, transportOf, WatchedConnection } from './comms.js';
 import { Listeners } from './listeners.js';
+import type { Comm } from './owncomm.js';
 
 /** plain: no mesh that we know of; gone: there was one, see `why`. */
 export type Phase = 'plain' | 'opening' | 'open' | 'gone';
@@ -34,7 +35,7 @@ export class Link {
   readonly changed = new Listeners();
   /** Counts openings and ends, so that what is late is known to be. */
   #turn = 0;
-  #comm: Kernel.IComm | null = null;
+  #comm: Comm | null = null;
   /** Whether the kernel process has ended. It still speaks then. */
   #hasEnded = false;
   /** Whether another one has begun, which is asked once, when it first speaks. */
@@ -54,15 +55,15 @@ export class Link {
     void this.#look();
   }
 
-  /** Take leave of a kernel that is still there. */
-  dispose(): void {
+  /** Take leave of a kernel. */
+  dispose(why = 'The notebook was closed.'): void {
     this.#turn += 1;
     if (!this.kernel.isDisposed) {
       this.kernel.statusChanged.disconnect(this.#onStatus);
       this.kernel.connectionStatusChanged.disconnect(this.#onConnection);
       this.kernel.removeCommTarget(ANNOUNCEMENT, this.#onAnnouncement);
     }
-    this.#end('gone', 'The notebook was closed.');
+    this.#end('gone', why);
     this.changed.clear();
   }
 
@@ -109,7 +110,7 @@ export class Link {
     }
   }
 
-  #connect(comm: Kernel.IComm): void {
+  #connect(comm: Comm): void {
     this.#comm = comm;
     comm.onClose = () => {
       this.#comm = null;
@@ -195,6 +196,12 @@ export class Links {
     for (const link of this.#all.values()) {
       link.setPeriod();
     }
+  }
+
+  /** The link that a notebook of this page has to a kernel. */
+  known(id: string): Link | null {
+    const link = this.#all.get(id);
+    return link && !link.kernel.isDisposed ? link : null;
   }
 
   /** The link to a kernel; null where another part of the page has this kernel's comms. */

@@ -5,6 +5,7 @@ import { NotebookActions } from '@jupyterlab/notebook';
 import { showError, showNote } from '../actions.js';
 import { button, type Connection, element, setText } from '../front.js';
 import type { Current } from '../kernel/current.js';
+import type { MeshList } from '../server/meshlist.js';
 import { JobRows } from './jobs.js';
 import { type KeptMeshes, KeptRows } from './kept.js';
 import { MeshSection, type Page } from './section.js';
@@ -37,18 +38,21 @@ export class Meshes {
   #shown: Connection | null = null;
   #undo: (() => void)[] = [];
   #isDue = false;
+  /** What is to come into sight. */
+  #wanted: { kernel: string; mesh: string } | null = null;
 
   constructor(
     private readonly node: HTMLElement,
     private readonly current: Current,
     private readonly page: Page,
+    private readonly list: MeshList,
     private readonly isVisible: () => boolean
   ) {
     this.#note.setAttribute('role', 'status');
     this.#more.append(element('summary', 'lab-sub', 'Bring up another mesh'));
     this.#load.classList.add('mnb-lab-load');
     this.#load.hidden = true;
-    node.append(this.#note, this.#load, this.#kept.node, this.#jobs.node, this.#sections, this.#more);
+    node.append(list.node, this.#note, this.#load, this.#kept.node, this.#jobs.node, this.#sections, this.#more);
     current.changed.add(() => { this.refresh(); });
     NotebookActions.executed.connect((_, { notebook, cell }) => {
       if (notebook !== current.panel?.content) {
@@ -85,7 +89,19 @@ export class Meshes {
       void this.#askWhere(connection);
     }
     void this.#askKept();
+    this.list.update();
     this.#draw();
+  }
+
+  /** Nobody sees the panel any more. */
+  rest(): void {
+    this.list.update();
+  }
+
+  /** Bring a mesh into sight, once this is the kernel that is told of. */
+  reveal(kernel: string, mesh: string): void {
+    this.#wanted = { kernel, mesh };
+    this.#later();
   }
 
   #leave(): void {
@@ -118,6 +134,7 @@ export class Meshes {
     this.#jobs.update(isReady ? connection : null);
     const hadMesh = this.#byName.size > 0;
     this.#drawSections(connection);
+    this.#showWanted();
     const hasMesh = this.#byName.size > 0;
     if (hadMesh && !hasMesh) {
       void this.#askKept();
@@ -127,6 +144,15 @@ export class Meshes {
     this.#note.hidden = !this.#note.textContent;
     void this.#offerToLoad();
     this.#drawForm(isReady, hasMesh);
+  }
+
+  #showWanted(): void {
+    const { kernel, mesh } = this.#wanted ?? {};
+    const found = this.#byName.get(mesh ?? '');
+    if (found && kernel === this.current.link?.kernel.id) {
+      this.#wanted = null;
+      found.node.scrollIntoView();
+    }
   }
 
   #noteText(): string {

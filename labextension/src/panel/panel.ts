@@ -4,6 +4,8 @@ import { Widget } from '@lumino/widgets';
 
 import { showError } from '../actions.js';
 import type { Current } from '../kernel/current.js';
+import type { ServerKernels } from '../server/kernels.js';
+import type { Ways } from '../server/meshlist.js';
 import { meshIcon } from '../ui/icons.js';
 import type { Meshes } from './meshes.js';
 import type { Page } from './section.js';
@@ -13,7 +15,9 @@ export class MeshPanel extends Widget {
 
   constructor(
     private readonly current: Current,
-    private readonly page: Page
+    private readonly page: Page,
+    private readonly kernels: ServerKernels,
+    private readonly ways: Ways
   ) {
     super();
     this.id = 'monarch-nb-panel';
@@ -31,6 +35,11 @@ export class MeshPanel extends Widget {
     this.#whenLoaded(meshes => { meshes.askForMesh(); });
   }
 
+  /** Bring a mesh into sight, once the panel tells of that kernel. */
+  reveal(kernel: string, mesh: string): void {
+    this.#whenLoaded(meshes => { meshes.reveal(kernel, mesh); });
+  }
+
   /** The next Tab goes to its first button. */
   protected override onActivateRequest(): void {
     this.node.focus();
@@ -42,6 +51,10 @@ export class MeshPanel extends Widget {
 
   protected override onAfterAttach(): void {
     this.#show();
+  }
+
+  protected override onAfterHide(): void {
+    void this.#meshes?.then(meshes => { meshes?.rest(); });
   }
 
   #show(): void {
@@ -63,7 +76,10 @@ export class MeshPanel extends Widget {
   async #load(): Promise<Meshes | null> {
     try {
       const { Meshes } = await import(/* webpackChunkName: 'later-views' */ './meshes.js');
-      return new Meshes(this.node, this.current, this.page, () => this.isVisible);
+      const { MeshList } = await import(/* webpackChunkName: 'later-views' */ '../server/meshlist.js');
+      const isVisible = () => this.isVisible;
+      const list = new MeshList(this.kernels, this.ways, isVisible);
+      return new Meshes(this.node, this.current, this.page, list, isVisible);
     } catch (error) {
       this.#meshes = null;
       const why = error instanceof Error ? error.message : String(error);

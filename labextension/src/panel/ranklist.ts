@@ -101,7 +101,11 @@ export class RankList {
       const rows = this.#found.slice(first, last);
       this.#space.replaceChildren(...rows.map((rank, i) => this.#row(mesh, rank, first + i)));
     }
-    this.#box.setAttribute('aria-activedescendant', this.#idOf(this.#found[this.#at] ?? -1));
+    if (this.#at >= first && this.#at < last) {
+      this.#box.setAttribute('aria-activedescendant', this.#idOf(this.#found[this.#at]));
+    } else {
+      this.#box.removeAttribute('aria-activedescendant'); // it is not drawn
+    }
   }
 
   #row(mesh: Mesh, rank: number, index: number): HTMLElement {

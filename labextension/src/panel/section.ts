@@ -2,6 +2,7 @@
 
 import { act, allOf } from '../actions.js';
 import { button, type Connection, element, type Mesh, mountMesh, runsText, setText } from '../front.js';
+import type { Kind } from '../mainarea/meshtab.js';
 import { VariablesSection } from '../variables/variablessection.js';
 import { ActorTable } from './actortable.js';
 import { DebuggerChoice } from './debuggerchoice.js';
@@ -15,6 +16,7 @@ export interface Page {
   showLogs(mesh: string, ranks: string | null): void;
   showStacks(mesh: string, ranks: string): void;
   showTensor(mesh: string, variable: string, rank: number): void;
+  openTab(mesh: string, kind: Kind): void;
   /** Settles when a new cell with this line has run. */
   run(line: string): Promise<void>;
 }
@@ -31,6 +33,9 @@ export class MeshSection {
   readonly #variables: VariablesSection;
   readonly #use = button('use for %%mesh', '', () => {
     void act(this.#connection, 'use', { mesh: this.name });
+  });
+  readonly #curves = button('curves as a tab', 'its curves beside the notebook', () => {
+    this.#page.openTab(this.name, 'curves');
   });
   readonly #debugger: DebuggerChoice;
   readonly #ranks = element('details', 'lab-ranks');
@@ -62,7 +67,7 @@ export class MeshSection {
       page.showTensor(name, variable, rank);
     });
     const below = [this.#hosts, this.#job.node, this.#ranks, this.#variables.node, this.#actors.node];
-    this.node.append(place, this.#replay.node, this.#use, this.#debugger.node, ...below);
+    this.node.append(place, this.#replay.node, this.#use, this.#curves, this.#debugger.node, ...below);
     this.#view = mountMesh(place, connection, {
       mesh: name,
       ranks: null,
@@ -107,6 +112,7 @@ export class MeshSection {
     this.#actors.update(mesh);
     this.#variables.update(mesh);
     this.#tellCurrent();
+    this.#curves.hidden = mesh.curves.size === 0;
     if (this.#ranks.open) {
       this.#list.update();
     }
@@ -136,7 +142,8 @@ export class MeshSection {
     };
     return [
       { text: 'logs', title: 'what the ranks have written', act: logs },
-      { text: 'stacks', title: 'where the ranks are now', act: stacks }
+      { text: 'stacks', title: 'where the ranks are now', act: stacks },
+      { text: 'tab', title: 'this view as a tab of its own', act: () => { this.#page.openTab(this.name, 'view'); } }
     ];
   }
 }

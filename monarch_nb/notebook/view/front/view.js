@@ -5,6 +5,7 @@ import { stateOf } from './data/keeping.js';
 import { runs, runsText } from './data/protocol.js';
 import { isDead } from './data/words.js';
 import { Grid } from './grid/grid.js';
+import { Announcer } from './parts/announcer.js';
 import { Details } from './parts/details.js';
 import { Failures, failureText } from './parts/failures.js';
 import { Header } from './parts/header.js';
@@ -72,6 +73,7 @@ class View {
     const events = {
       onHover: (/** @type {number} */ rank) => this.hover(rank),
       onSelect: (/** @type {Set<number>} */ ranks) => this.select(ranks),
+      onOpen: () => this.openDetails(),
       clock: () => model.clock
     };
     const asking = (/** @type {string} */ what, /** @type {object} */ args) =>
@@ -88,11 +90,18 @@ class View {
     main.append(picture);
     side.append(this.hint);
     body.append(main, side);
-    this.root.append(body);
+    const live = element('div', 'unseen');
+    live.setAttribute('role', 'status');
+    this.root.append(body, live);
+    this.announcer = new Announcer({
+      say: text => setText(live, text),
+      isSeen: () => this.root.clientWidth > 0
+    });
     this.grid = new Grid(picture, events, theme);
     this.failures = new Section(side, 'failures', false);
     this.history = new Section(side, 'history', false);
     this.details = new Section(side, 'details', false);
+    this.details.box.addEventListener('keydown', event => this.leaveDetails(event));
     this.debugger = new Section(side, 'debugger', false);
     /** @type {Prompt | null} */
     this.prompt = null;
@@ -146,6 +155,7 @@ class View {
     this.grid.show(mesh, this.options.ranks ?? null);
     this.ranks = this.grid.frame.ranks;
     this.timeline.box.hidden = !this.full;
+    this.announcer.follow(mesh, this.ranks);
     this.strip.show(mesh, this.ranks);
     this.showCurves(mesh.curves.keys());
     this.select(this.selected);
@@ -160,6 +170,7 @@ class View {
     if (change.all || told?.fresh || !mesh) return this.adopt();
     if (!told) return this.describe();
     this.grid.refresh(told.usage ? this.ranks : told.ranks);
+    if (told.ranks.size) this.announcer.look();
     if (told.strip) this.strip.refresh();
     if (told.curves.size) this.showCurves(told.curves);
     if (told.failures) this.showFailures();
@@ -250,6 +261,20 @@ class View {
     this.options.onSelect?.(sorted);
   }
 
+  /** The keyboard goes to what is told of the ranks that are selected. */
+  openDetails() {
+    this.details.box.open = true;
+    this.details.head.focus();
+  }
+
+  /** Back to the picture. @param {KeyboardEvent} event */
+  leaveDetails(event) {
+    if (event.key !== 'Escape') return;
+    event.stopPropagation();
+    this.grid.canvas.focus();
+    this.select(new Set());
+  }
+
   /** The prompt of a rank, one in a view. @param {number} rank @param {boolean} failed */
   debug(rank, failed) {
     this.endPrompt();
@@ -310,7 +335,7 @@ class View {
     for (const undo of this.undo) undo();
     this.endPrompt();
     this.connection.pace(this, undefined);
-    for (const part of [this.grid, this.strip, this.plots]) part.dispose();
+    for (const part of [this.grid, this.strip, this.plots, this.announcer]) part.dispose();
     this.root.remove();
   }
 }

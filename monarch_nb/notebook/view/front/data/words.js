@@ -141,12 +141,6 @@ export function rankLines(mesh, rank, clock) {
   return [...lines, cutText(matterOf(mesh, rank), 120), ...usageTexts(mesh, rank)].filter(Boolean);
 }
 
-/** For those who hear it. @param {Mesh} mesh @param {number} rank @param {number} clock @param {boolean} selected */
-export function rankSentence(mesh, rank, clock, selected) {
-  const lines = rankLines(mesh, rank, clock);
-  return [...lines, selected ? 'selected' : 'not selected'].join(', ');
-}
-
 /** The share of its device, or of its processors, 0 to 1; NaN is not known. @param {Mesh} mesh @param {number} rank */
 export function loadOf(mesh, rank) {
   if (!isWorking(mesh.state(rank)) && mesh.state(rank) !== 'idle') return NaN;

@@ -22,6 +22,9 @@ export function bindGestures(grid) {
   canvas.addEventListener('pointermove', event => look(grid, event));
   canvas.addEventListener('pointerleave', () => leave(grid));
   canvas.addEventListener('keydown', event => key(grid, event));
+  canvas.addEventListener('focus', () => {
+    if (canvas.matches(':focus-visible')) grid.focus(grid.beginning()); // not by a click
+  });
   canvas.addEventListener('blur', () => grid.focus(-1));
   scroller.addEventListener(
     'wheel',
@@ -151,7 +154,7 @@ function track({ canvas, tip, band }, event, { move, up }) {
 
 /** @param {Grid} grid @param {KeyboardEvent} event */
 function key(grid, event) {
-  const used = move(grid, event) || choose(grid, event);
+  const used = move(grid, event) || choose(grid, event) || zoom(grid, event);
   if (!used) return;
   event.preventDefault();
   event.stopPropagation();
@@ -164,7 +167,12 @@ function move(grid, event) {
   const ends = { Home: 0, End: ranks.length - 1 };
   const arrow = ARROWS[event.key];
   let index = ends[/** @type {"Home"} */ (event.key)];
-  if (arrow) index = here < 0 ? 0 : neighbour(grid.layout, here, arrow[0], arrow[1]);
+  if (arrow) {
+    index =
+      here < 0
+        ? (grid.places.get(grid.beginning()) ?? 0)
+        : neighbour(grid.layout, here, arrow[0], arrow[1]);
+  }
   if (index === undefined) return false;
   grid.focus(ranks[index]);
   if (event.shiftKey) grid.events.onSelect(selection(grid.selected, [ranks[index]], 'add'));
@@ -180,7 +188,20 @@ function choose(grid, event) {
   } else if ((event.key === ' ' || event.key === 'Enter') && focused >= 0) {
     const how = event.key === ' ' ? 'toggle' : 'set';
     grid.events.onSelect(selection(selected, [focused], how));
-    grid.focus(focused);
+    if (event.key === 'Enter') grid.events.onOpen();
   } else return false;
+  return true;
+}
+
+/** Plus and minus, around the rank where the keyboard is. @param {Grid} grid @param {KeyboardEvent} event */
+function zoom(grid, event) {
+  const step = { '+': 1, '=': 1, '-': -1 }[event.key];
+  if (!step || event.ctrlKey || event.metaKey || event.altKey) return false;
+  const { layout, scroller } = grid;
+  const index = grid.places.get(grid.focused) ?? 0;
+  grid.zoomBy(step, {
+    x: layout.x[index] + layout.cellWidth / 2 - scroller.scrollLeft,
+    y: layout.y[index] + layout.cellHeight / 2 - scroller.scrollTop
+  });
   return true;
 }

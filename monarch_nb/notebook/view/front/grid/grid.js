@@ -2,19 +2,21 @@
 // The mesh as a picture that follows its axes. Rule of the file: one frame draws at most once, and only what has changed.
 
 import { cutText } from '../data/protocol.js';
-import { rankLines, rankSentence } from '../data/words.js';
-import { element, onceAFrame, setText, sized } from '../ui/page.js';
+import { rankLines } from '../data/words.js';
+import { element, onceAFrame, setText, sized, takeKeys } from '../ui/page.js';
 import { Stamps, drawRing, drawRoomy, drawSmall } from './cells.js';
 import { frameOf, layOut } from './geometry.js';
 import { bindGestures } from './gestures.js';
 
 /**
  * @typedef {import("../data/model.js").Mesh} Mesh
- * @typedef {{onHover(rank: number): void, onSelect(ranks: Set<number>): void, clock(): number}} GridEvents
+ * @typedef {{onHover(rank: number): void, onSelect(ranks: Set<number>): void, onOpen(): void, clock(): number}} GridEvents
  */
 
 export const MOST_HEIGHT = 420;
 const ZOOMS = [1, 1.5, 2, 3, 4, 6];
+const GRID_KEYS = 'arrow keys go from rank to rank, space selects, Enter tells more';
+let grids = 0;
 
 /** A canvas as big as what is seen of it, in a box that scrolls. */
 export class Grid {
@@ -28,15 +30,16 @@ export class Grid {
     this.canvas = element('canvas', 'canvas');
     this.band = element('div', 'band');
     this.tip = element('div', 'tip');
-    this.live = element('div', 'unseen');
-    this.canvas.tabIndex = 0;
-    this.canvas.setAttribute('role', 'grid');
-    this.canvas.dataset.lmSuppressShortcuts = 'true';
-    this.live.setAttribute('aria-live', 'polite');
+    takeKeys(this.canvas, 'listbox');
+    this.canvas.setAttribute('aria-multiselectable', 'true');
+    /** The rank where the keyboard is, for those who hear: the canvas has it as its only child. */
+    this.option = element('div', '');
+    this.option.setAttribute('role', 'option');
+    this.id = `mnb-grid-${++grids}`;
     this.band.hidden = this.tip.hidden = true;
     this.spacer.append(this.canvas, this.band);
     this.scroller.append(this.spacer);
-    el.append(this.axes, this.scroller, this.live, this.tip);
+    el.append(this.axes, this.scroller, this.tip);
     /** @type {Mesh | null} */
     this.mesh = null;
     /** @type {import("./geometry.js").Frame} */
@@ -48,6 +51,8 @@ export class Grid {
     this.selected = new Set();
     this.hovered = -1;
     this.focused = -1;
+    /** Where the keyboard was last. */
+    this.place = -1;
     this.zoom = 1;
     /** @type {Set<number> | null} ranks to draw again; null: all */
     this.dirty = null;
@@ -66,7 +71,8 @@ export class Grid {
     const [across, down] = [labels[labels.length - 1], labels[labels.length - 2]];
     const inner = [down && `${down} ↓`, `${across} →`].filter(Boolean);
     setText(this.axes, cutText([...labels.slice(0, -2), ...inner].join('   '), 200));
-    this.canvas.setAttribute('aria-label', `mesh ${mesh.name}, ${this.frame.ranks.length} ranks`);
+    const size = `mesh ${mesh.name}, ${this.frame.ranks.length} ranks`;
+    this.canvas.setAttribute('aria-label', `${size}; ${GRID_KEYS}`);
     this.resize();
   }
 
@@ -125,16 +131,41 @@ export class Grid {
   select(ranks) {
     this.refresh([...this.selected, ...ranks]);
     this.selected = ranks;
+    this.describe();
   }
 
   /** Where the keyboard is. @param {number} rank */
   focus(rank) {
     this.refresh([this.focused, rank]);
     this.focused = rank;
-    if (rank < 0 || !this.mesh) return;
-    const selected = this.selected.has(rank);
-    setText(this.live, rankSentence(this.mesh, rank, this.events.clock(), selected));
+    this.describe();
+    if (rank < 0) return;
+    this.place = rank;
     this.reveal(this.places.get(rank) ?? 0);
+  }
+
+  /** Where the keyboard begins: where it was, else at what is selected. */
+  beginning() {
+    const { ranks } = this.frame;
+    if (this.places.has(this.place)) return this.place;
+    return ranks.find(rank => this.selected.has(rank)) ?? ranks[0] ?? -1;
+  }
+
+  /** Say where the keyboard is. */
+  describe() {
+    const { mesh, canvas, option, focused, places } = this;
+    const index = places.get(focused);
+    if (!mesh || index === undefined) {
+      canvas.removeAttribute('aria-activedescendant');
+      return option.remove();
+    }
+    setText(option, rankLines(mesh, focused, this.events.clock()).join(', '));
+    option.id = `${this.id}-${focused}`;
+    option.setAttribute('aria-selected', `${this.selected.has(focused)}`);
+    option.setAttribute('aria-posinset', `${index + 1}`);
+    option.setAttribute('aria-setsize', `${places.size}`);
+    if (!option.parentNode) canvas.append(option);
+    canvas.setAttribute('aria-activedescendant', option.id);
   }
 
   /** @param {number} index of a cell that has to be seen */

@@ -3,7 +3,7 @@
 
 import { cutText } from '../data/protocol.js';
 import { element, setText } from '../ui/page.js';
-import { Plot, colourOf } from './plot.js';
+import { Plot, swatchOf } from './plot.js';
 
 /** @typedef {import("../data/curves.js").Series} Series */
 
@@ -93,9 +93,7 @@ export class Curves {
     const el = element('button', 'run');
     el.type = 'button';
     el.title = 'show or hide this run';
-    const sign = element('span', 'swatch');
-    sign.style.background = this.theme.colours[colourOf(series)];
-    el.append(sign, cutText(series.name, 40));
+    el.append(swatchOf(series, this.theme), cutText(series.name, 40));
     const tell = () => el.setAttribute('aria-pressed', `${!this.hidden.has(series.run)}`);
     el.addEventListener('click', () => {
       if (!this.hidden.delete(series.run)) this.hidden.add(series.run);

@@ -34,6 +34,7 @@ export class Details {
     this.theme = theme;
     this.head = element('div', 'details-head');
     this.mark = element('canvas', 'mark');
+    this.mark.ariaHidden = 'true'; // the state is told below
     this.title = element('strong', 'title');
     this.where = element('span', 'where');
     this.head.append(this.mark, this.title, this.where);
@@ -304,7 +305,10 @@ function actorTable(actors) {
       failed ? `${failed} failed` : '',
       queue ? `${queue} queued` : ''
     ];
-    for (const text of [name, cls, current ?? '', counts.filter(Boolean).join(', ')]) {
+    const head = element('th', '', cutText(name, 80));
+    head.scope = 'row';
+    row.append(head);
+    for (const text of [cls, current ?? '', counts.filter(Boolean).join(', ')]) {
       row.append(element('td', '', cutText(text, 80)));
     }
   }

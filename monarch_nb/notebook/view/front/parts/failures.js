@@ -8,7 +8,7 @@ import { element, setText } from '../ui/page.js';
 
 /**
  * @typedef {import("../data/protocol.js").Failure} Failure
- * @typedef {{row: HTMLElement, age: HTMLElement, count: HTMLElement, open: boolean, failure: Failure}} Shown
+ * @typedef {{row: HTMLElement, head: HTMLElement, age: HTMLElement, count: HTMLElement, open: boolean, failure: Failure}} Shown
  */
 
 const FIRST = 4; // the rest are a click away: what is below stays in sight
@@ -109,6 +109,7 @@ export class Failures {
     const row = element('div', 'failure');
     const head = button('', 'select these ranks, show the traceback', () => this.toggle(shown));
     head.className = 'mnb-failure-head';
+    head.ariaExpanded = 'false';
     const count = element('span', 'failure-ranks');
     const age = element('span', 'age');
     const text = element('span', 'failure-text');
@@ -119,7 +120,7 @@ export class Failures {
     head.append(element('span', 'cross', '✕'), count, age, text);
     row.append(head);
     /** @type {Shown} */
-    const shown = { row, age, count, open: false, failure };
+    const shown = { row, head, age, count, open: false, failure };
     this.shown.set(failure.id, shown);
     return shown;
   }
@@ -128,6 +129,7 @@ export class Failures {
   toggle(shown) {
     const { failure } = shown;
     shown.open = tellMore(shown.row, () => this.events.ask(failure.id));
+    shown.head.ariaExpanded = `${shown.open}`;
     if (shown.open) this.events.onSelect(new Set(runs(failure.ranks)));
   }
 

@@ -42,7 +42,7 @@ export class Header {
         text => this.say(text)
       )
     );
-    const line = element('header', 'header');
+    const line = element('div', 'header');
     line.append(this.name, this.summary, this.cell, this.buttons, this.said);
     el.append(line);
   }

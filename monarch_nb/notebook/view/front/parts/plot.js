@@ -14,7 +14,7 @@ import {
 } from '../data/curves.js';
 import { cutText } from '../data/protocol.js';
 import { button, saveFile } from '../ui/controls.js';
-import { element, onceAFrame, setText, sized } from '../ui/page.js';
+import { element, onceAFrame, setText, sized, takeKeys } from '../ui/page.js';
 
 /**
  * @typedef {import("../data/curves.js").Series} Series
@@ -33,6 +33,20 @@ export function colourOf({ run, earlier }) {
   return earlier ? EARLIER[run % EARLIER.length] : 'busy';
 }
 
+/** Its pattern: with the colour, another for each of the ten runs that are kept. @param {Series} series */
+function dashOf({ run, earlier }) {
+  if (!earlier) return [];
+  return run % 2 ? [6, 3] : [1.5, 2.5];
+}
+
+/** How its line looks. @param {Series} series @param {Theme} theme */
+export function swatchOf(series, theme) {
+  const sign = element('span', 'swatch');
+  sign.style.color = theme.colours[colourOf(series)];
+  sign.style.borderTopStyle = series.earlier ? (series.run % 2 ? 'dashed' : 'dotted') : 'solid';
+  return sign;
+}
+
 /** One curve. */
 export class Plot {
   /** @param {HTMLElement} el @param {string} name @param {Theme} theme @param {() => Promise<{csv: string}>} askTable */
@@ -42,7 +56,7 @@ export class Plot {
     this.askTable = askTable;
     this.box = element('figure', 'plot');
     this.all = button('all steps', `show all steps of ${this.name}`, () => this.zoom(null));
-    this.log = button('log', `${this.name} on a logarithmic scale`, () => this.toggleLog());
+    this.log = button('log', `log scale for ${this.name}`, () => this.toggleLog());
     const head = element('figcaption', 'plot-head');
     this.reading = element('div', 'reading');
     this.value = element('span', 'value');
@@ -88,10 +102,9 @@ export class Plot {
 
   listen() {
     const { canvas } = this;
-    canvas.tabIndex = 0;
-    canvas.setAttribute('role', 'img');
+    takeKeys(canvas, 'application', 'curve');
     const keys = 'arrow keys read it, plus and minus zoom, Escape shows all steps';
-    canvas.setAttribute('aria-label', `curve of ${this.name}; ${keys}`);
+    canvas.setAttribute('aria-label', `${this.name}; ${keys}`);
     canvas.addEventListener('pointerdown', event => {
       if (event.button) return;
       canvas.setPointerCapture(event.pointerId);
@@ -263,7 +276,7 @@ export class Plot {
         drawLine(context, colour, scales, means);
         context.globalAlpha = series.earlier ? 0.6 : 1;
       }
-      drawLine(context, colour, scales, smoothed(means, this.smoothing));
+      drawLine(context, colour, scales, smoothed(means, this.smoothing), dashOf(series));
       context.globalAlpha = 1;
     }
     const own = this.own.map(([step, value]) => /** @type {const} */ ([step, known(value)]));
@@ -320,8 +333,7 @@ export class Plot {
   told(series, step) {
     const [, mean, low, high] = nearest(series.points, step) ?? [];
     const line = element('div', 'tip-line');
-    const sign = element('span', 'swatch');
-    sign.style.background = this.theme.colours[colourOf(series)];
+    const sign = swatchOf(series, this.theme);
     line.append(sign, `${cutText(series.name, 40)}: ${numberText(known(mean))}${apart(low, high)}`);
     return line;
   }
@@ -423,8 +435,9 @@ function drawBand(context, colour, { x, y }, points) {
   context.globalAlpha = 1;
 }
 
-/** @param {CanvasRenderingContext2D} context @param {string} colour @param {Scales} scales @param {Line} points */
-export function drawLine(context, colour, { x, y }, points) {
+/** @param {CanvasRenderingContext2D} context @param {string} colour @param {Scales} scales @param {Line} points @param {number[]} [dash] */
+export function drawLine(context, colour, { x, y }, points, dash = []) {
+  context.setLineDash(dash);
   context.strokeStyle = context.fillStyle = colour;
   context.lineWidth = 1.5;
   context.lineJoin = 'round';
@@ -440,4 +453,5 @@ export function drawLine(context, colour, { x, y }, points) {
     [before, at] = [at, after];
   }
   context.stroke();
+  context.setLineDash([]);
 }

@@ -32,6 +32,7 @@ export class Prompt {
     this.asks = element('span', '', '…');
     this.input = element('input', 'line');
     Object.assign(this.input, { spellcheck: false, autocomplete: 'off', maxLength: 10_000 });
+    this.input.setAttribute('aria-label', `debugger's prompt of rank ${wish.rank}`);
     this.input.addEventListener('keydown', event => this.key(event));
     this.label.append(this.asks, this.input);
     el.replaceChildren(

@@ -3,10 +3,12 @@
 
 import { STRIP_SECONDS, runsText } from '../data/protocol.js';
 import { FoldedStrips, letterText } from '../data/strips.js';
-import { element, onceAFrame, setText, sized } from '../ui/page.js';
+import { element, onceAFrame, setText, sized, takeKeys } from '../ui/page.js';
 
 /** @typedef {{onHover(rank: number): void, onSelect(ranks: Set<number>): void}} StripEvents */
 
+const STRIP_LABEL =
+  'what each rank did in the last five minutes; arrow keys read it, Enter selects the ranks';
 const SPANS = [60, 120, STRIP_SECONDS];
 const MOST_ROWS = 64;
 const STRIP_GUTTER = 26;
@@ -35,8 +37,8 @@ export class Strip {
     this.events = events;
     this.theme = theme;
     this.canvas = element('canvas', 'canvas');
-    this.canvas.setAttribute('role', 'img');
-    this.canvas.setAttribute('aria-label', 'what each rank did in the last five minutes');
+    takeKeys(this.canvas, 'application', 'timeline');
+    this.canvas.setAttribute('aria-label', STRIP_LABEL);
     this.tip = element('div', 'tip');
     this.tip.hidden = true;
     el.append(this.canvas, this.tip);
@@ -51,9 +53,13 @@ export class Strip {
     /** @type {Set<number>} */
     this.selected = new Set();
     this.hovered = -1;
+    /** What the keyboard reads: a row, and how many seconds ago. */
+    this.at = { row: 0, ago: 0 };
     this.painter = onceAFrame(() => this.paint());
     this.canvas.addEventListener('pointermove', event => this.look(event));
     this.canvas.addEventListener('pointerleave', () => this.leave());
+    this.canvas.addEventListener('keydown', event => this.key(event));
+    this.canvas.addEventListener('blur', () => this.leave());
     this.canvas.addEventListener('click', event => {
       events.onSelect(new Set(this.rows[this.rowAt(event.offsetY)]));
     });
@@ -103,23 +109,56 @@ export class Strip {
 
   /** @param {PointerEvent} event */
   look(event) {
-    const index = this.rowAt(event.offsetY);
-    const row = this.rows[index];
-    if (!row || !this.letters) return;
-    if (!row.includes(this.hovered)) this.events.onHover(row[0]);
     const { seconds, pixels } = this.scale;
     const place = Math.floor((event.offsetX - STRIP_GUTTER) / pixels);
     const ago = Math.max(0, seconds - 1 - Math.max(0, place));
+    this.read(this.rowAt(event.offsetY), ago, { x: event.offsetX, y: event.offsetY });
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const { seconds, pixels } = this.scale;
+    const { row, ago } = this.at;
+    /** @type {Record<string, [number, number]>} */
+    const steps = {
+      ArrowUp: [-1, 0],
+      ArrowDown: [1, 0],
+      ArrowLeft: [0, event.shiftKey ? 10 : 1],
+      ArrowRight: [0, event.shiftKey ? -10 : -1],
+      Home: [0, seconds],
+      End: [0, -seconds]
+    };
+    const step = steps[event.key];
+    if (step) {
+      const next = [row + step[0], ago + step[1]].map(one => Math.max(0, one));
+      this.at = { row: Math.min(next[0], this.rows.length - 1), ago: Math.min(next[1], seconds - 1) };
+      this.tip.setAttribute('aria-live', 'polite');
+      const x = STRIP_GUTTER + (seconds - this.at.ago - 0.5) * pixels;
+      this.read(this.at.row, this.at.ago, { x, y: TOP + (this.at.row + 0.5) * this.rowHeight });
+    } else if (event.key === 'Enter' || event.key === ' ') {
+      this.events.onSelect(new Set(this.rows[row]));
+    } else if (event.key === 'Escape') this.leave();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** Tell what a row did. @param {number} index @param {number} ago seconds @param {{x: number, y: number}} point where */
+  read(index, ago, { x, y }) {
+    const row = this.rows[index];
+    if (!row || !this.letters) return;
+    if (!row.includes(this.hovered)) this.events.onHover(row[0]);
     const who = row.length > 1 ? `ranks ${runsText(row)}` : `rank ${row[0]}`;
     setText(this.tip, `${who}\n${letterText(this.letters.letter(index, ago))}, ${ago + 1} s ago`);
     this.tip.hidden = false;
     const most = this.el.clientWidth - this.tip.offsetWidth - 2;
-    this.tip.style.left = `${Math.max(0, Math.min(event.offsetX + 12, most))}px`;
-    this.tip.style.top = `${event.offsetY + 16}px`;
+    this.tip.style.left = `${Math.max(0, Math.min(x + 12, most))}px`;
+    this.tip.style.top = `${y + 16}px`;
   }
 
   leave() {
     this.tip.hidden = true;
+    this.tip.removeAttribute('aria-live');
     this.events.onHover(-1);
   }
 

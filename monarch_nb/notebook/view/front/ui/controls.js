@@ -92,7 +92,9 @@ export function textBlock(title, text, open) {
   });
   const head = element('div', 'text-head');
   head.append(copy);
-  box.append(summary, head, element('pre', 'pre', cutText(text, 100_000)));
+  const written = element('pre', 'pre', cutText(text, 100_000));
+  written.tabIndex = 0; // it scrolls
+  box.append(summary, head, written);
   return box;
 }
 
@@ -105,10 +107,10 @@ export class Section {
     this.box = element('details', `section mnb-of-${name}`);
     this.note = element('span', 'section-note');
     const title = `${name[0].toUpperCase()}${name.slice(1)}`;
-    const summary = element('summary', 'section-head', title);
-    summary.append(this.note);
+    this.head = element('summary', 'section-head', title);
+    this.head.append(this.note);
     this.body = element('div', `section-body mnb-${name}`);
-    this.box.append(summary, this.body);
+    this.box.append(this.head, this.body);
     this.box.hidden = !shown;
     this.box.open = !foldedNames().includes(name);
     this.box.addEventListener('toggle', () => remember(name, !this.box.open));

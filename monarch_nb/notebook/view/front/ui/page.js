@@ -15,6 +15,7 @@ const COLOURS = [
  */
 export function readTheme(el) {
   const probe = document.createElement('span');
+  probe.style.forcedColorAdjust = 'none'; // else all are the text's there
   el.append(probe);
   /** @type {Record<string, string>} */
   const colours = {};
@@ -43,12 +44,12 @@ export function onThemeChange(listener) {
   for (const el of [document.documentElement, document.body]) {
     observer.observe(el, { attributes: true, attributeFilter: filter });
   }
-  const media = matchMedia('(prefers-color-scheme: dark)');
-  media.addEventListener('change', tell);
+  const medias = ['prefers-color-scheme: dark', 'forced-colors: active'].map(one => matchMedia(`(${one})`));
+  for (const media of medias) media.addEventListener('change', tell);
   return () => {
     again.cancel();
     observer.disconnect();
-    media.removeEventListener('change', tell);
+    for (const media of medias) media.removeEventListener('change', tell);
   };
 }
 
@@ -127,6 +128,19 @@ export function element(tag, name, text) {
   if (name) el.className = `mnb-${name}`;
   if (text !== undefined) el.textContent = text;
   return el;
+}
+
+/**
+ * A picture that the keyboard works in: it has the keys that a notebook has shortcuts for.
+ * @param {HTMLElement} el
+ * @param {string} role
+ * @param {string} [kind] what it is, where the role does not tell
+ */
+export function takeKeys(el, role, kind) {
+  el.tabIndex = 0;
+  el.dataset.lmSuppressShortcuts = 'true';
+  el.setAttribute('role', role);
+  if (kind) el.setAttribute('aria-roledescription', kind);
 }
 
 /** Set a text only where it differs, so that selections of the reader stay. @param {Element} el @param {string} text */
