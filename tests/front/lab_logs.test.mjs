@@ -12,7 +12,7 @@ import {
 import {
   isSame,
   readSaved,
-  stillOf,
+  Still,
   timeText
 } from '../../labextension/lib/labextension/src/outputs/saved.js';
 import { Model } from '../../monarch_nb/notebook/view/front/data/model.js';
@@ -241,10 +241,11 @@ test('the mesh of another kernel with the same name is not the saved one', () =>
 });
 
 test('the picture says when it was taken, and its times stand', async () => {
-  const unknown = stillOf(readSaved(output), false).model.meshes.get('m');
-  assert.match(unknown.ended, /^2 ranks: 2 busy, as of .*(14|02):02[^;]*$/);
-  const still = stillOf(readSaved(output), true);
+  const still = new Still(readSaved(output));
   const mesh = still.model.meshes.get('m');
+  assert.match(mesh.ended, /^2 ranks: 2 busy, as of .*(14|02):02[^;]*$/);
+  still.tellGone();
+  still.tellGone();
   assert.match(mesh.ended, /^2 ranks: 2 busy, as of .*(14|02):02.*; the kernel of then is gone$/);
   assert.equal(still.model.clock - mesh.since(0), 4000);
   still.pace({}, 100);

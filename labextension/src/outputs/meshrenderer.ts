@@ -12,7 +12,7 @@ import { jumpToNumber } from '../cells/jump.js';
 import { type Connection, element } from '../front.js';
 import { followLink } from '../kernel/current.js';
 import type { Link, Links } from '../kernel/links.js';
-import { bundleOf, hasMore, isSame, MIME, readSaved, type Saved, stillOf } from './saved.js';
+import { bundleOf, hasMore, isSame, MIME, readSaved, type Saved, Still } from './saved.js';
 import type { mountMesh } from './views.js';
 
 /** Before the widgets' own renderer (-10): one comm for a kernel is enough. */
@@ -49,8 +49,7 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
   #unheard: () => void = () => undefined;
   /** The connection whose mesh this output shows; null: the picture. */
   #shown: Connection | null = null;
-  /** Whether the picture says that its kernel is gone. */
-  #saysGone = false;
+  #still: Still | null = null;
 
   constructor(private readonly outputs: Outputs) {
     super();
@@ -174,8 +173,8 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
     }
     const connection = this.#link?.connection ?? null;
     const live = connection && isSame(saved, connection.model) ? connection : null;
-    const isGone = (this.#panel?.sessionContext.isReady ?? true) && !this.#link?.isAsking;
-    if (this.#view && live === this.#shown && (live || isGone === this.#saysGone)) {
+    if (this.#view && live === this.#shown) {
+      this.#tellGone();
       return;
     }
     const mount = this.#mountMesh;
@@ -186,8 +185,17 @@ class MeshRenderer extends Widget implements IRenderMime.IRenderer {
     this.#clear();
     this.#shown = live;
     const last = typeof this.#saved === 'string' ? saved : this.#saved;
-    this.#saysGone = isGone;
-    this.#mount(mount, live ?? stillOf(last, isGone), last, !live && !hasMore(last));
+    const still = new Still(last);
+    this.#still = live ? null : still;
+    this.#tellGone();
+    this.#mount(mount, live ?? still, last, !live && !hasMore(last));
+  }
+
+  /** Not before it is known: the kernel may still be found, or may still have this mesh. */
+  #tellGone(): void {
+    if ((this.#panel?.sessionContext.isReady ?? true) && !this.#link?.isAsking) {
+      this.#still?.tellGone();
+    }
   }
 
   /** While the kernel has not told its meshes yet nothing flickers. */

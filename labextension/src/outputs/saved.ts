@@ -1,6 +1,6 @@
 /** What is saved with an output that shows a mesh: the mesh as it was then. No DOM here. */
 
-import { Connection, type Kept, type Model, parse, type StateMessage } from '../front.js';
+import { Connection, type Kept, type Mesh, type Model, parse, type StateMessage } from '../front.js';
 
 export const MIME = 'application/vnd.monarch-nb.mesh+json';
 
@@ -71,23 +71,36 @@ function escaped(text: string): string {
   return text.replace(/[&<>"]/g, sign => signs[sign]);
 }
 
-/** A connection to nothing, with the mesh as it was; `isGone`: its kernel is known to be gone. */
-export function stillOf({ mesh, time, snapshot }: Saved, isGone: boolean): Connection {
-  const still = new Still(time);
-  still.model.now = () => 0;
-  still.model.apply(snapshot);
-  const found = still.model.meshes.get(mesh);
-  if (found) {
-    const end = found.ended ?? (isGone ? 'the kernel of then is gone' : null);
-    found.ended = `${found.summary()}, as of ${time}${end === null ? '' : `; ${end}`}`;
-  }
-  still.setState('live');
-  return still;
-}
+/** A connection to nothing, with the mesh as it was. */
+export class Still extends Connection {
+  /** Whether something may be added to what stands beside the name. */
+  #isOpen = false;
 
-class Still extends Connection {
-  constructor(private readonly time: string) {
+  constructor(private readonly saved: Saved) {
     super({ send: () => undefined, listen: () => () => undefined });
+    this.model.now = () => 0;
+    this.model.apply(saved.snapshot);
+    const found = this.#mesh;
+    if (found) {
+      this.#isOpen = found.ended === null;
+      const then = `${found.summary()}, as of ${saved.time}`;
+      found.ended = found.ended === null ? then : `${then}; ${found.ended}`;
+    }
+    this.setState('live');
+  }
+
+  /** Say that its kernel is gone, once that is known. */
+  tellGone(): void {
+    const { n } = this.model;
+    if (this.#isOpen && this.#mesh) {
+      this.#isOpen = false;
+      const ended = `${this.#mesh.ended}; the kernel of then is gone`;
+      this.model.apply({ v: 1, type: 'delta', base: n, n: n + 1, at: 0, meshes: { [this.saved.mesh]: { ended } } });
+    }
+  }
+
+  get #mesh(): Mesh | undefined {
+    return this.model.meshes.get(this.saved.mesh);
   }
 
   override hello(): void {
@@ -99,6 +112,6 @@ class Still extends Connection {
   }
 
   override request(): Promise<never> {
-    return Promise.reject(new Error(`The kernel is gone; this is how the mesh was at ${this.time}.`));
+    return Promise.reject(new Error(`The kernel is gone; this is how the mesh was at ${this.saved.time}.`));
   }
 }
