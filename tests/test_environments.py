@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,9 @@ from typing import NamedTuple
 import nbformat
 import pytest
 
-from tests.source import ROOT
+from tests.test_packaging import run, wheel
+
+__all__ = ["wheel"]
 
 pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -55,24 +56,6 @@ ENVIRONMENTS = [
     Environment("3.13", ("torch", "jupyterlab>=4.4,<5", "transformers")),
     Environment("3.14", ("torch", "jupyterlab>=4.4,<5")),
 ]
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, ROOT)
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
-    done = subprocess.run(
-        [str(word) for word in command], cwd=cwd, env={**os.environ, **environment},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def interpreter(version: str) -> str | None:

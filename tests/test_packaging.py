@@ -21,10 +21,10 @@ SPEC_FILES = {"kernel.json", "logo-32x32.png", "logo-64x64.png", "logo-svg.svg"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def run(*command: str | Path, **environment: str) -> str:
+def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
     done = subprocess.run(
         [str(word) for word in command],
-        cwd=ROOT,
+        cwd=cwd,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -82,7 +82,7 @@ def near(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 
 def heard(page: Page) -> str:
-    """Of the rank where the keyboard is, by those who do not see the picture."""
+    """Return what a screen reader says of the rank where the keyboard is."""
     return page.locator(".mnb-scroll canvas").first.evaluate(
         "el => document.getElementById(el.getAttribute('aria-activedescendant'))?.textContent ?? ''"
     )

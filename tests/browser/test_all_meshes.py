@@ -79,13 +79,13 @@ def test_meshes_of_two_notebooks_are_listed_and_docked(
 
 
 def name_of(page: Page) -> str:
-    """Of the notebook in front."""
+    """Return the path of the notebook in front."""
     name: str = page.evaluate("() => jupyterapp.shell.currentWidget.context.path")
     return name
 
 
 def second_notebook(page: Page, first: str) -> Notebook:
-    """On a kernel of its own."""
+    """Open another notebook, on a kernel of its own."""
     page.evaluate(
         "() => jupyterapp.commands.execute('notebook:create-new', { kernelName: 'monarch' })"
     )
@@ -96,25 +96,25 @@ def second_notebook(page: Page, first: str) -> Notebook:
 
 
 def close_notebook(page: Page, name: str) -> None:
-    """The one in front, which is saved. Its kernel goes on."""
+    """Close the notebook in front, which is saved. Its kernel goes on."""
     page.evaluate("() => jupyterapp.shell.currentWidget.close()")
     tabs(page, name).wait_for(state="detached")
 
 
 def tabs(page: Page, label: str) -> Locator:
-    """Of the main area."""
+    """Find the tabs of the main area that have this label."""
     exact = re.compile(f"^{re.escape(label)}$")
     return page.locator("#jp-main-dock-panel .lm-TabBar-tabLabel", has_text=exact)
 
 
 def tab(page: Page, mesh: str) -> View:
-    """What is in the tab of a mesh, or of its curves."""
+    """Find the view in the tab of a mesh, or of its curves."""
     named = page.locator(".mnb-name", has_text=re.compile(f"^{mesh}$"))
     return View(page, page.locator(".mnb-lab-tab .mnb-root").filter(has=named))
 
 
 def row(lab: MeshPage, mesh: str, notebook: str) -> Locator:
-    """Of the list of all meshes."""
+    """Find the row of a mesh in the list of all meshes."""
     named = lab.page.get_by_role("button", name=f"show {mesh} of {notebook}")
     return lab.panel.locator(".mnb-lab-all-row").filter(has=named)
 

@@ -1,6 +1,6 @@
 /**
- * Logs, stacks and tensors in the main area: one panel for each mesh of a kernel, or each variable. Most pages never show one, so what is in
- * them is loaded when the first is shown.
+ * Logs, stacks and tensors in the main area: one panel for each mesh of a kernel, or each variable. Most pages
+ * never show one, so what is in them is loaded when the first is shown.
  */
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
