@@ -37,7 +37,6 @@ class Interrupts:
         self._signalled = False
         self._spared: Key | None = None  # the call in which a piece of ours runs
         self._held_back = False
-        self._stale = False  # a SIGINT is on its way for a call that has ended
         self._thread = 0
         self._lock = threading.Lock()
 
@@ -96,9 +95,7 @@ class Interrupts:
         """Let none come up from here on. May itself be interrupted: to be called `calmly`."""
         with self._lock:
             self.running = None
-            if self._signalled:
-                self._signalled = False
-                self._take_back()
+            self._let_pass()
 
     def finish(self, key: Key) -> bool:
         """Leave, and end the call. Tells whether its caller has interrupted it."""
@@ -133,11 +130,8 @@ class Interrupts:
 
     def _spare(self) -> None:
         with self._lock:
-            if self._signalled:
-                self._signalled = False
-                self._held_back = self._signal_main is not None  # else it came up already
-                self._take_back()
             self._spared, self.running = self.running, None
+            self._let_pass()
 
     def _spare_no_more(self) -> bool:
         with self._lock:
@@ -145,21 +139,23 @@ class Interrupts:
             self.running, self._spared = self._spared, None
         return came
 
-    def _take_back(self) -> None:
+    def _let_pass(self) -> None:
+        # Whoever held the lock before has sent what it aimed. It hits here, or has hit before.
+        if not self._signalled:
+            return
         if self._signal_main is not None:
-            self._stale = True
+            signal.pthread_sigmask(signal.SIG_BLOCK, ())  # runs the handlers of pending signals
         else:
             take_back()
+        self._signalled = False
 
     def hit(self) -> bool | None:
         """Tell SIGINT's handler: True: raise; False: it came too late; None: it is not ours."""
-        if self._signalled:
-            self._signalled = False
-            return self.running is not None
-        if self._stale:
-            self._stale = False
-            return False
-        return None
+        if not self._signalled:
+            return None
+        self._signalled = False
+        self._held_back = self.running is None and self._spared is not None
+        return self.running is not None
 
 
 def calmly(action: Callable[[], R]) -> R:

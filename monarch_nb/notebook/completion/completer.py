@@ -162,9 +162,11 @@ class Help:
         return mesh, sorted({rank for part in parts for rank in part.ranks} - gone)
 
     def _ask(self, mesh: ProcMesh | None, ranks: Sequence[int], request: Request[A]) -> A | None:
+        if mesh is None or not mesh.initialized.done():  # who comes up answers nothing, and late
+            return None
         with self._asking:  # who is asked just now owes nothing yet
-            free = [] if mesh is None else [r for r in ranks if (mesh.name, r) not in self._owing]
-            if mesh is None or not free:
+            free = [rank for rank in ranks if (mesh.name, rank) not in self._owing]
+            if not free:
                 return None
             where = mesh.name, free[0]
             self._owing.add(where)
