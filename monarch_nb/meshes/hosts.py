@@ -12,7 +12,7 @@ import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from monarch_nb.core.shape.extent import Extent, Shape
 from monarch_nb.core.wire.frames import HOST_SHIFT
@@ -39,6 +39,8 @@ from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.payloads import Payload
 from monarch_nb.process.process import Proc, new_process_ids
 from monarch_nb.process.supervision.supervision import Supervision
+
+H = TypeVar("H")
 
 _PASSED_ON: Final = ("MONARCH_NB_COMPAT",)  # to every host
 
@@ -117,18 +119,21 @@ class Hosts:
         place: HostPart,
         per_host: Mapping[str, int],
         options: SpawnOptions,
-        wrap: Callable[[ProcsState], Any],
-    ) -> ProcsState:
+        wrap: Callable[[ProcsState], H],
+    ) -> H:
+        """Start the processes of a mesh and return its handle."""
         request = _Request(self, place, per_host, options, wrap)
+        mesh = wrap(request.state)
         request.start(list(range(len(request.state.processes))))
-        return request.state
+        return mesh
 
-    def restore(self, kept: KeptProcs, wrap: Callable[[ProcsState], Any]) -> ProcsState:
-        """Own a mesh whose processes live, and whose controller has gone."""
+    def restore(self, kept: KeptProcs, wrap: Callable[[ProcsState], H]) -> H:
+        """Own a mesh whose processes live, and whose controller has gone. Returns its handle."""
         old = _state_of(kept, wrap, owned=True)
         request = _Request(self, kept.place, kept.per_host, kept.options, wrap, old)
+        mesh = wrap(request.state)
         request.start([])
-        return request.state
+        return mesh
 
     def look_at(self, kept: KeptProcs, why: str, wrap: Callable[[ProcsState], Any]) -> ProcsState:
         """Know a mesh that another controller drives; every use of it fails with `why`."""

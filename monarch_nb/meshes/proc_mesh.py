@@ -219,7 +219,8 @@ class ProcMesh(ShapedMesh):
         were = [living(seat.agent) for seat in state.homes[::count]]
         if any(mine != theirs for mine, theirs in zip(were, agents, strict=False)):
             raise ValueError(f"{self} is on other hosts than the first of {hosts}")
-        return whole_mesh(current.part(Healing).resize(state, agents))
+        mesh: ProcMesh = current.part(Healing).resize(state, agents)
+        return mesh
 
     async def logging_option(
         self,
@@ -538,8 +539,7 @@ class HostMesh(ShapedMesh):
 
     def _spawn(self, per_host: Mapping[str, int], options: SpawnOptions) -> ProcMesh:
         place = HostPart(self._agents, self._shape, self._python)
-        state = current.part(Hosts).spawn(place, per_host, options, whole_mesh)
-        return whole_mesh(state)
+        return current.part(Hosts).spawn(place, per_host, options, whole_mesh)
 
     def shutdown(self) -> Future[None]:
         """End the hosts for good, with everything on them."""

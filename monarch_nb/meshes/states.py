@@ -22,7 +22,11 @@ from monarch_nb.process.supervision.supervision import MeshState, Supervision
 
 
 class HandleToken:
-    """Kept by every handle of a mesh and what lives on it; when the last goes, it is garbage."""
+    """Kept by every handle of a mesh and what lives on it; when the last goes, it is garbage.
+
+    So the first handle is made before a mesh can be found by its name: whoever finds it so has one
+    for a moment, which must not be the last.
+    """
 
     __slots__ = ("__weakref__",)
 

@@ -30,6 +30,7 @@ def test_a_debugger_steps_into_calls_after_one_was_taken_back(program):
     done = program(TRACED)
     assert done.stdout == "came up\ntraced\nended\n", done.stderr
 
+
 AT_ITS_END = """
 import signal, sys, threading
 from monarch_nb.process.interrupts import Interrupts, calmly

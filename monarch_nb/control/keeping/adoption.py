@@ -171,14 +171,14 @@ def recall(client: Client, found: Found, tags: Mapping[int, int]) -> None:
 
 
 def _adopt(client: Client, record: KeptRecord, adopted: Mapping[int, Adopted]) -> Found:
-    states, actors, untold = _owned(client, Path(record.run_dir))
+    meshes, actors, untold = _owned(client, Path(record.run_dir))
+    states = [mesh._state for mesh in meshes]
     if record.hosts is not None:
         returning.note_missing(client, record.hosts, adopted)
         client.hosts_found({agent: told.gpus for agent, told in adopted.items()})
     living = {each for told in adopted.values() for each in told.procs}
     _watch_the_dead(client, states, living)
     inventories = _taken(client, record.controller, states, living)
-    meshes = [whole_mesh(state) for state in states]
     client.keeper.go_on(record, states)
     client.failures.refresh(inventories)
     alone = [told.alone_s for told in adopted.values() if told.alone_s is not None]
@@ -206,21 +206,21 @@ def _let_in(client: Client, agent: int, asked: Adopt) -> Adopted:
 
 def _owned(
     client: Client, run_dir: Path
-) -> tuple[list[ProcsState], list[ActorMesh[object]], list[str]]:
-    states: dict[int, ProcsState] = {}
+) -> tuple[list[ProcMesh], list[ActorMesh[object]], list[str]]:
+    meshes: dict[int, ProcMesh] = {}
     actors: list[ActorMesh[object]] = []
     untold: list[str] = []
     for kept in journal.read(run_dir):
         if isinstance(kept, KeptProcs):
-            states[kept.number] = client.restore(kept, whole_mesh)
+            meshes[kept.number] = client.restore(kept, whole_mesh)
         elif isinstance(kept, KeptActors):
-            procs = states[kept.procs]
+            procs = meshes[kept.procs]._state
             part = Part(procs, kept.on, procs.token())
             state = client.spawner.restore_actors(part, kept, whole_actors)
             actors.append(whole_actors(state))
         else:
             untold.append(kept)
-    return list(states.values()), actors, untold
+    return list(meshes.values()), actors, untold
 
 
 def _watch_the_dead(client: Client, states: Iterable[ProcsState], living: set[int]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
+from monarch_nb.core.text.units import are
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.messages.actors import Regroup
 from monarch_nb.errors import SupervisionError
@@ -205,9 +206,9 @@ class Healing:
         actors.restore(ranks)
         return actors.respawn(ranks)
 
-    def resize(self, state: ProcsState, agents: Sequence[int]) -> ProcsState:
+    def resize(self, state: ProcsState, agents: Sequence[int]) -> Any:
         """Make a mesh of the same ranks on these hosts, by their agents: with more of them new
-        ranks, with fewer the last ones end."""
+        ranks, with fewer the last ones end. Returns its handle."""
         if not state.owned:
             raise RuntimeError("only the process that spawned a mesh can resize it")
         state.check_not_stopped()
@@ -218,10 +219,11 @@ class Healing:
             kept = range(min(len(state.processes), len(new.processes)))
             if lost := [rank for rank in kept if state.processes[rank] in self._proc.dead]:
                 raise SupervisionError(
-                    f"{rank_words(lost)} of {state.name} are lost. Bring them back before: "
+                    f"{rank_words(lost)} of {state.name} {are(lost)} lost. Bring them back before: "
                     "mesh.heal(), or %mesh heal.",
                     ranks=tuple(lost),
                 )
+            mesh = new.view()
             gone = range(len(kept), len(state.processes))
             why = f"it has {len(agents)} hosts now; use the mesh that resize returned"
             state.end(why)
@@ -234,7 +236,7 @@ class Healing:
             self._hosts.spawner.end_processes(state, gone, lambda: ended._set_result(None))
             self._regroup(new, list(kept), spans_hosts=spans_hosts)
             ended.get()
-        return new
+        return mesh
 
     def _lose_for_good(self, actors: ActorsState, gone: Collection[int], why: str) -> None:
         members = [rank for rank, of in enumerate(actors.proc_ranks) if of in gone]

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import threading
 
 import pytest
 
 from monarch_nb import Actor, SupervisionError, current_rank, endpoint, shutdown_context
+from monarch_nb.control.api import Control
 from monarch_nb.control.jobs.status import Stage
 from monarch_nb.job import LocalJob, ProcessJob
 from tests import inside
@@ -122,6 +124,26 @@ def test_fewer_hosts_end_the_last_ranks_and_nothing_fails(new_job, told):
     assert told == []
 
 
+def test_a_mesh_that_is_resized_while_others_look_at_it_goes_on(new_job):
+    """Who finds it by its name drops its handle again, which was the first and the last one."""
+    hosts = new_job({"trainers": 3}).state(cached_path=None).trainers
+    procs = hosts.spawn_procs(name="mesh0")
+    assert procs.initialized.get(60)
+    control, is_over = Control(), threading.Event()
+
+    def look():
+        while not is_over.wait(0.001):
+            control.find("mesh0")
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    for count in (2, 1):
+        procs = procs.resize(hosts.slice(hosts=slice(count)))
+    is_over.set()
+    looking.join()
+    assert counts(procs.spawn("counters", Counter)) == [1]
+
+
 @pytest.mark.fault
 def test_what_was_resized_can_be_healed_and_resized_again(new_job):
     job = new_job({"trainers": 1})
@@ -134,7 +156,7 @@ def test_what_was_resized_can_be_healed_and_resized_again(new_job):
     assert counts(third) == [1, 1, 1]
     os.kill(inside.pids(procs)[0], signal.SIGKILL)
     eventually(lambda: inside.lost(procs) == [0])
-    with pytest.raises(SupervisionError, match="rank 0 of mesh0 are lost. Bring them back before"):
+    with pytest.raises(SupervisionError, match="rank 0 of mesh0 is lost. Bring them back before"):
         procs.resize(job.state(cached_path=None).trainers.slice(hosts=slice(2)))
     procs.heal()
     assert counts(third) == [1, 2, 2]
