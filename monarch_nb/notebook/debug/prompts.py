@@ -138,7 +138,7 @@ class Prompts:
         line = None
         if cell is not None and cell.asker is not None:
             with self._leaving(cell), cell.asking():
-                cell.output.settle()
+                cell.output.make_way()
                 asked = f"rank {question.rank}: {question.text}{question.prompt}"
                 line = cell.asker.ask(asked, lambda: self._is_taken_back(cell, question))
         if line is None:
@@ -182,7 +182,7 @@ class Prompts:
         assert cell.asker is not None
         with self._leaving(cell), cell.asking():
             while conversation.stops() and not self._is_over(cell, conversation):
-                cell.output.settle()
+                cell.output.make_way()
                 conversation.announce()
                 conversation.greet()
                 line = cell.asker.ask(conversation.prompt, self._until(cell, conversation))

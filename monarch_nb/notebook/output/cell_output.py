@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 FLUSH_S = 0.1
 SOON_S = 0.05  # between two, where lines have waited for their equals long enough
 REDRAW_S = 0.06  # in which other ranks are to show the same
+ARRIVES_S = 0.1  # a message, before one on another channel that is sent so much later
 
 
 class CellOutput:
@@ -73,7 +74,7 @@ class CellOutput:
         self._sections: dict[str, Sections] = {}
         self._bars = Bars()
         self._frames = [Frame(self._bars)]
-        self._sent_s = 0.0
+        self._sent_s = self._cleared_s = 0.0
         self._note = ""  # display id of the line that says what is waited for
         self._has_shown = False  # something else
 
@@ -208,6 +209,7 @@ class CellOutput:
         changed = self._live.clear(event)
         if len(self._folders) <= 1 and self._live.wiped(event.mesh, self._expected.get(event.mesh)):
             self._release()
+            self._cleared_s = now
             self._waiting.append(Display("clear_output", {"wait": wait}))
             self._tokens.wiped()
             changed = self._live.everything()
@@ -268,7 +270,7 @@ class CellOutput:
             if self._note and self._has_shown:
                 self.sink.display("update_display_data", with_id(last, self._note))
             elif self._note:
-                self.sink.display("clear_output", {"wait": False})
+                self._clear_note()
             self._note = ""
 
     def make_room(self) -> None:
@@ -277,9 +279,25 @@ class CellOutput:
             return
         with self._sending:
             if self._note and not self._has_shown:
-                self.sink.display("clear_output", {"wait": False})
+                self._clear_note()
                 self._note = ""
             self._has_shown = True
+
+    def _clear_note(self) -> None:
+        self._cleared_s = self._now()
+        self.sink.display("clear_output", {"wait": False})
+
+    def make_way(self) -> None:
+        """Send what ranks have said before a question is asked; not in the inbox thread.
+
+        JupyterLab takes an open question away with the output that is cleared. So nothing of ours
+        is cleared from now on, and what was cleared just now has arrived: a question comes on
+        another channel.
+        """
+        self.settle()
+        with self._sending:
+            self._has_shown = True
+        time.sleep(max(0.0, self._cleared_s + ARRIVES_S - self._now()))
 
     def show(self, content: Content, display_id: str = "") -> None:
         """Send a display of the controller's own now."""

@@ -52,6 +52,19 @@ def test_an_endpoint_asks_in_the_cell_that_calls_it(kernel):
     assert prompt.cell.displays[-1] == {"text/plain": "'5'"}
 
 
+def test_the_line_that_tells_of_a_wait_is_not_cleared_above_a_question(kernel):
+    """JupyterLab would take the question away with it, and the cell wait for ever."""
+    code = "import time\ntime.sleep(1)\nname = input('name? ')\nprint('hello', name)"
+    with Prompt(kernel, f"%%mesh 0-1 --progress-after 0.2\n{code}") as prompt:
+        kernel.until(lambda: "waiting for" in prompt.cell.shown)
+        first = prompt.at()
+        cleared = len(prompt.cell.contents("clear_output"))
+        prompt.reply("Ada")
+        prompt.sees(f"[{first[5]}] hello Ada")
+        prompt.type("Grace")
+    assert len(prompt.cell.contents("clear_output")) == cleared
+
+
 def test_the_stop_button_takes_the_question_back(kernel):
     cell = kernel.start("%%mesh 0-1\ninput('name? ')", allow_stdin=True)
     assert kernel.asked(of=cell) in ("rank 0: name? ", "rank 1: name? ")
