@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
 
 from tests import support
 from tests.browser.front_page import show, site
-from tests.browser.lab import CHROMIUM_FLAGS, READY_S, SIZE, Notebook, Server, picture
+from tests.browser.lab import CHROMIUM_FLAGS, READY_S, SIZE, STILL_CURSOR, Notebook, Server, picture
 from tests.conftest import PRELOAD
 from tests.kernel.conftest import kernelspec
 
@@ -26,13 +26,37 @@ def no_leaks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="package")
-def browser(no_leaks: None) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=support.chromium(), headless=True, args=list(CHROMIUM_FLAGS)
-        )
-        yield chromium
-        chromium.close()
+def playwright(no_leaks: None) -> Iterator[Playwright]:
+    with sync_playwright() as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    """For windows of several people, each with a profile that is new."""
+    chromium = playwright.chromium.launch(
+        executable_path=support.chromium(), headless=True, args=list(CHROMIUM_FLAGS)
+    )
+    yield chromium
+    chromium.close()
+
+
+@pytest.fixture(scope="package")
+def profile(
+    playwright: Playwright, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrowserContext]:
+    """One for all pages of JupyterLab: what is compiled of them is kept, which takes long."""
+    context = playwright.chromium.launch_persistent_context(
+        tmp_path_factory.mktemp("profile"),
+        executable_path=support.chromium(),
+        headless=True,
+        args=list(CHROMIUM_FLAGS),
+        viewport=SIZE,
+    )
+    context.set_default_timeout(READY_S * 1000)
+    context.add_init_script(STILL_CURSOR)
+    yield context
+    context.close()
 
 
 @pytest.fixture(scope="package")
@@ -47,20 +71,18 @@ def server(no_leaks: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 class Window:
     """A window and the notebook in it, which tests use one after the other."""
 
-    def __init__(self, browser: Browser, server: Server) -> None:
-        self._browser = browser
+    def __init__(self, profile: BrowserContext, server: Server) -> None:
+        self._profile = profile
         self._server = server
-        self._context: BrowserContext | None = None
+        self._page: Page | None = None
         self._notebook: Notebook | None = None
 
     def open(self) -> Page:
         """A new one, as for a new user."""
         self.close()
         self._server.forget()
-        self._context = self._browser.new_context(viewport=SIZE, device_scale_factor=2)
-        page = self._context.new_page()
-        page.set_default_timeout(READY_S * 1000)
-        return page
+        self._page = new_page(self._profile, self._server)
+        return self._page
 
     def notebook(self) -> Notebook:
         """A new notebook on a Monarch kernel that has nothing of another test."""
@@ -80,16 +102,18 @@ class Window:
     def close(self) -> None:
         """Shut the kernels down that pages of it started; no rank is left."""
         self._notebook = None
-        if self._context is not None:
+        if self._page is not None:
             self._server.end_kernels()
-            self._context.close()
-            self._context = None
+            for page in self._profile.pages:
+                if page is self._page or page.url.startswith(self._server.origin):
+                    page.close()
+            self._page = None
             support.eventually(lambda: not kernels_and_ranks(), 10, "the kernels and ranks to end")
 
 
 @pytest.fixture(scope="package")
-def window(browser: Browser, server: Server) -> Iterator[Window]:
-    made = Window(browser, server)
+def window(profile: BrowserContext, server: Server) -> Iterator[Window]:
+    made = Window(profile, server)
     yield made
     made.close()
 
@@ -120,6 +144,14 @@ def notebook(window: Window, request: pytest.FixtureRequest) -> Iterator[Noteboo
 def new_notebook(page: Page, server: Server) -> Notebook:
     """The same in a page and on a kernel that nobody has used."""
     return from_launcher(page, server)
+
+
+def new_page(profile: BrowserContext, server: Server) -> Page:
+    """An empty one of somebody who has never been on this server."""
+    page = profile.new_page()
+    stored = {"origin": server.origin, "storageTypes": "cookies,indexeddb,local_storage"}
+    profile.new_cdp_session(page).send("Storage.clearDataForOrigin", stored)
+    return page
 
 
 def from_launcher(page: Page, server: Server) -> Notebook:

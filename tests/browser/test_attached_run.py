@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import BrowserContext, Page
 
 from monarch_nb.control.batch.run_record import FAILED, PASSED, RunRecord
 from tests.batch.terminal import COMMAND, notebook, shown, start, typed, until_shown
-from tests.browser.lab import READY_S, SIZE, STOP, Notebook, Server, picture
+from tests.browser.lab import READY_S, STOP, Notebook, Server, picture
 from tests.browser.mesh_page import MeshPage
 from tests.browser.test_reload import goes_on, going_on, is_at_work, lines_of
 from tests.support import eventually
@@ -52,12 +52,10 @@ def lab(run: RunRecord, tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport=SIZE, device_scale_factor=2)
-    page = context.new_page()
-    page.set_default_timeout(READY_S * 1000)
-    yield page
-    context.close()
+def page(profile: BrowserContext) -> Iterator[Page]:
+    opened = profile.new_page()
+    yield opened
+    opened.close()
 
 
 def load(page: Page, lab: Server, run: RunRecord, *, is_busy: bool = True) -> Notebook:

@@ -61,6 +61,10 @@ class Prompt:
         self.keyboard.type(line)
         self.keyboard.press("Enter")
 
+    def click(self) -> None:
+        """Put the cursor into the box again, as after a walk through the menus."""
+        self._boxes.locator("input").click()
+
     def is_gone(self) -> None:
         """Wait until nothing asks."""
         boxes = self.cell.element.locator(".jp-OutputArea-stdin-item")
@@ -194,7 +198,7 @@ def test_input_on_ranks_asks_in_the_cell_rank_by_rank(ranks: Notebook) -> None:
     for theme in ("Dark", "Light"):
         ranks.theme(f"JupyterLab {theme}")
         picture(ranks.page, f"input-{theme.lower()}")
-    cell.element.locator(".jp-OutputArea-stdin-item input").last.click()
+    box.click()
     box.type("Grace", at=questions[0])
     cell.finish().shows(f"[{questions[0][5]}] hello Grace")
     assert f"[{first[5]}] hello Ada" in cell.text

@@ -53,6 +53,7 @@ def test_the_prompt_and_the_debugger(remote: Notebook) -> None:
     asking.shows("45")
     prompt.asks("(rank 3)")
     pictures(remote, "prompt")
+    prompt.click()
     prompt.type("continue", at="(rank 3)")
     asking.finish()
     prompt.is_gone()

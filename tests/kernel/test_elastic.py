@@ -144,13 +144,12 @@ class Training:
 
 
 @pytest.fixture
-def training(tmp_path):
-    with KernelClient("monarch") as kernel:
-        kernel.ok("%mesh up --gpus 4", timeout_s=60)
-        training = Training(kernel, tmp_path)
-        assert training.run("plain") == ""
-        yield training
-        kernel.ok("%mesh down")
+def training(kernel, tmp_path):
+    kernel.ok("%mesh up --gpus 4", timeout_s=60)
+    made = Training(kernel, tmp_path)
+    assert made.run("plain") == ""
+    yield made
+    kernel.ok("%mesh down")
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 7])
