@@ -2,6 +2,7 @@
 gives it back, else all go back to the last snapshot, and lose nothing but the time.
 """
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -169,74 +170,67 @@ class Training:
         assert self.comes_back(when, who) in (step, max(step - 4, 0))
 
 
-def test_a_part_that_is_lost_comes_back_from_another_ranks_memory(tmp_path):
-    with KernelClient("monarch") as kernel:
-        training = Training(kernel, tmp_path, FLAT, STEP)
-        for step, point in [(0, "forward"), (1, "begun"), (5, "begun"), (10, "backed")]:
-            training.goes_back((step, point), (2,))
-        kernel.ok("%mesh down")
+@pytest.fixture
+def train(kernel: KernelClient, tmp_path: Path) -> Iterator[Callable[..., Training]]:
+    """`train(*cells)` brings ranks up that have run these cells, and trains once."""
+    yield lambda *cells: Training(kernel, tmp_path, *cells)
+    kernel.ok("%mesh down")
 
 
-def test_with_replicas_no_step_is_run_again(tmp_path):
-    with KernelClient("monarch") as kernel:
-        training = Training(kernel, tmp_path, HYBRID, STEP)
-        for step, point, who in [(5, "forward", (2,)), (9, "backed", (0,)), (7, "begun", (1, 2))]:
-            assert training.comes_back((step, point), who) == step
-            assert training.lines(f"{step}-{point}") == training.plain
-        kernel.ok("%mesh down")
+def test_a_part_that_is_lost_comes_back_from_another_ranks_memory(train):
+    training = train(FLAT, STEP)
+    for step, point in [(0, "forward"), (1, "begun"), (5, "begun"), (10, "backed")]:
+        training.goes_back((step, point), (2,))
 
 
-def test_each_rank_may_train_a_model_of_its_own(tmp_path):
+def test_with_replicas_no_step_is_run_again(train):
+    training = train(HYBRID, STEP)
+    for step, point, who in [(5, "forward", (2,)), (9, "backed", (0,)), (7, "begun", (1, 2))]:
+        assert training.comes_back((step, point), who) == step
+        assert training.lines(f"{step}-{point}") == training.plain
+
+
+def test_each_rank_may_train_a_model_of_its_own(train):
     """They begin alike, and are known to be different after the first step."""
-    with KernelClient("monarch") as kernel:
-        training = Training(kernel, tmp_path, OWN, STEP)
-        for step, point in [(0, "backed"), (1, "begun"), (2, "backed"), (6, "forward")]:
-            training.goes_back((step, point), (1,))
-        kernel.ok("%mesh down")
+    training = train(OWN, STEP)
+    for step, point in [(0, "backed"), (1, "begun"), (2, "backed"), (6, "forward")]:
+        training.goes_back((step, point), (1,))
 
 
-def test_a_stage_of_a_pipeline_comes_back(tmp_path):
-    with KernelClient("monarch") as kernel:
-        training = Training(kernel, tmp_path, STEP, PIPELINE)
-        for step, point, who in [(0, "begun", (3,)), (6, "begun", (1,)), (9, "backed", (0,))]:
-            training.goes_back((step, point), who)
-        kernel.ok("%mesh down")
+def test_a_stage_of_a_pipeline_comes_back(train):
+    training = train(STEP, PIPELINE)
+    for step, point, who in [(0, "begun", (3,)), (6, "begun", (1,)), (9, "backed", (0,))]:
+        training.goes_back((step, point), who)
 
 
-def test_a_snapshot_that_was_on_its_way_when_a_rank_died_is_none(tmp_path):
-    with KernelClient("monarch") as kernel:
-        training = Training(kernel, tmp_path, FLAT, STEP)
-        kernel.ok(DIES_MOVING)
-        # those of rank 2 go to rank 3
-        for name, who in [("begin_to_send", 2), ("receive_copy", 3)]:
-            path = str(tmp_path / name)
-            code = training.code(name)
-            at = f"dies_moving({name!r}, {who}, 3, {path!r})\n"
-            cell = kernel.ok(code.replace("for state in", at + "for state in"), timeout_s=90)
-            assert f"[0-3] done at {UNTIL}" in cell.text()
-            assert "goes on at step" in cell.text("stderr")
-            assert training.once(name) == training.plain
-        kernel.ok("%mesh down")
+def test_a_snapshot_that_was_on_its_way_when_a_rank_died_is_none(kernel, train, tmp_path):
+    training = train(FLAT, STEP)
+    kernel.ok(DIES_MOVING)
+    # those of rank 2 go to rank 3
+    for name, who in [("begin_to_send", 2), ("receive_copy", 3)]:
+        path = str(tmp_path / name)
+        code = training.code(name)
+        at = f"dies_moving({name!r}, {who}, 3, {path!r})\n"
+        cell = kernel.ok(code.replace("for state in", at + "for state in"), timeout_s=90)
+        assert f"[0-3] done at {UNTIL}" in cell.text()
+        assert "goes on at step" in cell.text("stderr")
+        assert training.once(name) == training.plain
 
 
-def test_a_rank_may_die_while_another_comes_back(tmp_path):
-    with KernelClient("monarch") as kernel:
-        training = Training(kernel, tmp_path, FLAT, STEP)
-        kernel.ok(DIES_RECOVERING)
-        code = training.code("twice", (6, "forward"), (2,))
-        dies = f"dies_recovering(0, {str(tmp_path / 'twice')!r})\n"
-        cell = kernel.ok(code.replace("for state in", dies + "for state in"), timeout_s=90)
-        assert cell.text("stderr").startswith("each of ranks 0,2 was killed by signal 9 (SIGKILL)")
-        assert training.once("twice") == training.plain
-        kernel.ok("%mesh down")
+def test_a_rank_may_die_while_another_comes_back(kernel, train, tmp_path):
+    training = train(FLAT, STEP)
+    kernel.ok(DIES_RECOVERING)
+    code = training.code("twice", (6, "forward"), (2,))
+    dies = f"dies_recovering(0, {str(tmp_path / 'twice')!r})\n"
+    cell = kernel.ok(code.replace("for state in", dies + "for state in"), timeout_s=90)
+    assert cell.text("stderr").startswith("each of ranks 0,2 was killed by signal 9 (SIGKILL)")
+    assert training.once("twice") == training.plain
 
 
-def test_a_part_that_is_lost_with_all_its_copies_ends_the_loop(tmp_path):
+def test_a_part_that_is_lost_with_all_its_copies_ends_the_loop(kernel, train):
     """Rank 1 keeps the snapshots of rank 0."""
-    with KernelClient("monarch") as kernel:
-        training = Training(kernel, tmp_path, FLAT, STEP)
-        cell = kernel.run(training.code("both", (6, "forward"), (0, 1)))
-        assert "elastic: nobody has what rank 0 had in memory: who had a copy is lost too" in (
-            cell.error
-        )
-        kernel.ok("%mesh down")
+    training = train(FLAT, STEP)
+    cell = kernel.run(training.code("both", (6, "forward"), (0, 1)))
+    assert "elastic: nobody has what rank 0 had in memory: who had a copy is lost too" in (
+        cell.error
+    )
