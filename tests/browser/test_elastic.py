@@ -11,7 +11,7 @@ from tests.browser.lab import READY_S, Notebook
 from tests.browser.test_tour import last_words, look_at_every_screen
 from tests.source import ROOT
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.nightly, pytest.mark.timeout(240)]
 
 BACK = re.compile(
     r"rank 2 was killed by signal 9 \(SIGKILL\): it is back after \d+\.\d s, "

@@ -92,6 +92,7 @@ def test_a_mesh_of_another_notebook_is_looked_at(lab: MeshPage, server: Server) 
     support.eventually(lambda: not kept_record.all_records(), 10, "nothing is kept")
 
 
+@pytest.mark.nightly
 def test_a_mesh_on_hosts_of_another_notebook_is_looked_at_until_that_ends_it(
     lab: MeshPage, server: Server
 ) -> None:

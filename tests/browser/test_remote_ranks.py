@@ -13,7 +13,7 @@ from tests.clusters.remote.conftest import nodes, up
 
 __all__ = ["nodes", "up"]
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.nightly, pytest.mark.timeout(240)]
 
 NAMES = """%%mesh
 def widen(layer, by=2):

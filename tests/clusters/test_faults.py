@@ -94,7 +94,11 @@ def zygote_of(machine):
     [
         ("zygote", signal.SIGKILL, RankExited, 0.5, "node2: the zygote (process "),
         ("agent", signal.SIGKILL, RankUnreachable, 0.5, "node2: its agent was ended by SIGKILL"),
-        ("agent", signal.SIGSTOP, RankUnreachable, 2.5, "node2: its agent did not answer for "),
+        pytest.param(
+            *("agent", signal.SIGSTOP, RankUnreachable, 2.5),
+            "node2: its agent did not answer for ",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_all_ranks_of_the_host_end_and_the_others_go_on(
@@ -147,7 +151,7 @@ def test_a_host_that_is_stopped_is_silent_then_unreachable(made, nodes, told):
 # ------------------------------------------------------------------------------------------- row 9
 
 
-@pytest.mark.parametrize("seconds", [1.0, 3.5])
+@pytest.mark.parametrize("seconds", [1.0, pytest.param(3.5, marks=pytest.mark.nightly)])
 def test_an_outage_loses_and_doubles_no_call(made, nodes, told, seconds):
     [_, two], _ = nodes
     counter = made.slice(hosts=1, gpus=0).spawn("counter", Worker)
@@ -351,6 +355,7 @@ def test_a_login_that_ends_takes_no_host_along_that_is_reached_without_it(made, 
     assert told == []
 
 
+@pytest.mark.nightly
 def test_the_ranks_of_a_host_that_no_login_reaches_again_go_beside_others(made, nodes, told):
     [_, two], _ = nodes
     assert names(made.spawn("where", Where)) == ["node1", "node1", "node2", "node2"]

@@ -357,6 +357,7 @@ def test_ranks_with_gpus_share_none(machines, attach):
     assert "mesh.heal(shrink=True)" in str(refused.value)
 
 
+@pytest.mark.nightly
 def test_a_job_of_ssh_uses_its_spare_and_logs_in_again(machines, sshd, attach):
     one, two, three = machines(3, home=True)
     servers = sshd([one, two, three])

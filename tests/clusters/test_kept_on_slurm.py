@@ -57,6 +57,7 @@ def test_a_kernel_is_killed_and_its_mesh_on_two_nodes_comes_back(slurm, tmp_path
     assert not kept_record.all_records()
 
 
+@pytest.mark.nightly
 def test_its_end_takes_the_job_out_of_the_queue(slurm):
     with KernelClient("monarch") as kernel:
         kernel.ok(UP.format("1h"), timeout_s=90)
@@ -70,6 +71,7 @@ def test_its_end_takes_the_job_out_of_the_queue(slurm):
     eventually(lambda: not in_queue(slurm), 30)
 
 
+@pytest.mark.nightly
 def test_a_step_in_an_allocation_stays_and_ends(slurm, tmp_path, monkeypatch):
     allocation = slurm.sbatch("#!/bin/sh\nsleep 300", "--exclusive", "--nodes=2", "--time=10")
     eventually(lambda: "R" in slurm.run("squeue", "-h", "-o", "%t"), 30)

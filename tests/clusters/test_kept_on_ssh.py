@@ -96,6 +96,7 @@ def test_a_network_that_fails_counts_as_a_kernel_that_has_gone(nodes, monkeypatc
     eventually(lambda: not any(map(joined, both)))
 
 
+@pytest.mark.nightly
 def test_it_is_ended_from_elsewhere_and_when_nobody_comes(nodes):
     both, up = nodes
     with KernelClient("monarch") as kernel:
@@ -109,6 +110,7 @@ def test_it_is_ended_from_elsewhere_and_when_nobody_comes(nodes):
     eventually(lambda: not any(map(joined, both)), 30.0)
 
 
+@pytest.mark.nightly
 def test_one_host_that_was_lost_is_attached_again_or_given_up(nodes, monkeypatch):
     monkeypatch.setenv("MONARCH_NB_OUTAGE_S", "3")
     both, up = nodes

@@ -26,6 +26,7 @@ def home(monkeypatch, tmp_path):
     monkeypatch.setenv("MONARCH_NB_HOME", str(tmp_path / "home"))
 
 
+@pytest.mark.nightly
 def test_runs_on_nodes_of_slurm(slurm, tmp_path):
     tell_of_runs(tmp_path, ON, lambda: not in_queue(slurm))
     slurm.assert_idle()
@@ -38,6 +39,7 @@ def test_runs_on_machines_of_ssh(machines, sshd, tmp_path):
     tell_of_runs(tmp_path, on, lambda: not any(map(joined, both)))
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_a_job_of_slurm_itself(slurm, tmp_path):
     path = notebook_on_hosts(tmp_path)
 

@@ -173,6 +173,7 @@ def test_parts_of_a_lost_host_come_from_the_memory_of_another(tmp_path, home):
         ]
 
 
+@pytest.mark.nightly
 def test_where_no_process_can_be_had_the_living_have_the_step_and_go_on_as_fewer(
     tmp_path, home, monkeypatch
 ):

@@ -144,6 +144,7 @@ def test_a_restart_leaves_it_and_ranks_of_both_hosts_talk_on():
     none_left(pids)
 
 
+@pytest.mark.nightly
 def test_nobody_comes_and_all_ends():
     with KernelClient("monarch") as kernel:
         kernel.ok(UP.format("3s"), timeout_s=90)
@@ -270,6 +271,7 @@ def test_others_may_look_on_while_a_kernel_drives_it():
         second.ok("%mesh down")
 
 
+@pytest.mark.nightly
 def test_the_list_names_ranks_that_ended_and_hosts_that_do_not_answer():
     with KernelClient("monarch") as kernel:
         kernel.ok(UP.format("1h"), timeout_s=90)
@@ -300,6 +302,7 @@ def test_the_list_names_ranks_that_ended_and_hosts_that_do_not_answer():
     none_left(pids)
 
 
+@pytest.mark.nightly
 def test_an_agent_and_a_host_that_die_meanwhile_are_healed():
     with KernelClient("monarch") as kernel:
         kernel.ok(UP.format("1h"), timeout_s=90)

@@ -287,6 +287,7 @@ def test_pods_that_come_are_used_where_they_are_enough(new_job, tmp_path, core, 
     eventually(lambda: deadline() is None, 20, "it is not ended while it is used")
 
 
+@pytest.mark.nightly
 def test_more_pods_are_a_job_of_their_own_which_goes_with_them(new_job, core):
     job = new_job(image=SMALL)
     hosts = hosts_of(job)

@@ -145,8 +145,13 @@ NEEDS: dict[Callable[..., AbstractContextManager[Asked]], str] = {
     on_k8s: "kubernetes",
     on_ray: "ray",
 }
+NIGHTLY = (on_slurm, on_k8s)
 ENGINES = [
-    pytest.param(each, id=each.__name__[3:], marks=[pytest.mark.alone] * (each is on_ray))
+    pytest.param(
+        each,
+        id=each.__name__[3:],
+        marks=[pytest.mark.alone] * (each is on_ray) + [pytest.mark.nightly] * (each in NIGHTLY),
+    )
     for each in NEEDS
 ]
 
