@@ -151,8 +151,12 @@ class Server:
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(20)
+        except subprocess.TimeoutExpired as error:
+            said = self._log.read_text()[-4_000:]
+            raise AssertionError(f"the server does not end:\n{said}") from error
         finally:
             self._process.kill()
+            self._process.wait()
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, "it has ended"

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests import support
-from tests.browser.lab import READY_S, Notebook
-from tests.browser.test_tour import last_words, look_at_every_screen
+from tests.browser.lab import Notebook
+from tests.browser.test_tour import ALL_S, last_words, look_at_every_screen
 from tests.source import ROOT
 
 pytestmark = [pytest.mark.browser, pytest.mark.nightly, pytest.mark.timeout(240)]
@@ -29,7 +29,7 @@ def notebook(page, server) -> Notebook:
 def test_a_rank_is_killed_in_front_of_the_reader(notebook):
     notebook.menu("Edit", "Clear Outputs of All Cells")
     notebook.menu("Run", "Run All Cells")
-    support.eventually(lambda: last_words(notebook) == "mesh0 is down\n", READY_S, "its end")
+    support.eventually(lambda: last_words(notebook) == "mesh0 is down\n", ALL_S, "its end")
     assert notebook.errors() == []
     said = [str(cell.get("outputs")) for cell in notebook.model()]
     assert sum(bool(BACK.search(each)) for each in said) == 1
