@@ -559,8 +559,8 @@ class Link:
                 if self._is_over:  # meanwhile, and the loop with it
                     found.socket.close()
                 else:
-                    self._loop.soon(functools.partial(self.take_up, found))
-                break
+                    self._loop.soon(functools.partial(self._has_dialled, found))
+                return
             if found is Failure.UNREACHABLE:
                 refused_at = None
             elif refused_at is None:
@@ -570,6 +570,11 @@ class Link:
                 break
             time.sleep(_PAUSE_S)
         self._is_dialling = False
+
+    def _has_dialled(self, found: Connection) -> None:
+        # not before: a second connection would end this one
+        self._is_dialling = False
+        self.take_up(found)
 
     def _wants_connection(self) -> bool:
         return not self._is_over and (self._has_no_way or (self._is_silent and not self.through))
