@@ -1,4 +1,4 @@
-# One command each: lab, demo, test, bench, docs, lint. All share .venv, which is made again when pyproject.toml or the pins change,
+# One command each: lab, demo, test, bench, mutants, docs, lint. All share .venv, which is made again when pyproject.toml or the pins change,
 # and the JupyterLab extension in it, which is built again when its sources change.
 
 PYTHON ?= python3
@@ -16,10 +16,10 @@ TIER := $(if $(NIGHTLY),, and not nightly)
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test bench docs lint
+.PHONY: help lab demo test bench mutants docs lint
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 	@echo "ARGS=... is passed on, PYTHON=... chooses the interpreter (3.11 or newer)."
 
 lab: $(READY) ## open the tour in JupyterLab on the Monarch kernel
@@ -37,6 +37,9 @@ endif
 
 bench: $(READY) ## measure against the raw floor and the peers
 	$(BIN)/python -m benchmarks $(ARGS)
+
+mutants: $(READY) ## sabotage a line of code at a time: some test has to notice each; ARGS="word" chooses
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 docs: $(READY) ## build the pages for readers as a site: docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -c docs . docs/_build/html $(ARGS)
