@@ -43,6 +43,9 @@ class Done:
     def get(self, timeout: float | None = None) -> Any:
         return self._runs()
 
+    def done(self) -> bool:
+        return True
+
     def __await__(self) -> Generator[None, None, Any]:
         yield from ()
         return self._runs()

@@ -29,7 +29,7 @@ NUMBERS = {
 """How many examples a page has."""
 MEANT_TO_FAIL = ("Traceback", "--timeout", "SIGKILL")  # in a cell or in what it shows
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-WAITING = re.compile(r"mesh\d+: waiting for ranks? [\d, -]+, [\d.]+ s$")
+WAITING = re.compile(r"(mesh\d+: waiting for ranks? [\d, -]+, [\d.]+ s|waited [\d.]+ s)$")
 
 pytestmark = pytest.mark.timeout(120)
 
