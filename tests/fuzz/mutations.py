@@ -1,8 +1,13 @@
-"""Inputs for targets: bytes, and seeds that were changed a little, as bytes and as JSON."""
+"""Inputs for targets: bytes, and seeds that were changed a little, as bytes and as JSON.
+
+Hypothesis draws how; what is done with it is plain code, which is ten times as fast as drawing each
+part.
+"""
 
 import contextlib
 import json
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -21,52 +26,48 @@ _ODD_VALUES: tuple[Any, ...] = (
 
 def inputs(seeds: Sequence[bytes]) -> st.SearchStrategy[bytes]:
     """Return a strategy of bytes, most of them seeds that were changed."""
-    changed = _changed_bytes(seeds)
-    objects = [value for seed in seeds if (value := _value_of(seed)) is not None]
-    if not objects:
-        return st.one_of(st.binary(max_size=200), changed, changed)
-    return st.one_of(st.binary(max_size=50), changed, _changed_json(objects))
+    chosen = st.tuples(st.sampled_from(seeds), st.integers(0, 1 << 32))
+    return st.one_of(
+        st.binary(max_size=64),
+        chosen.map(lambda drawn: _changed_bytes(drawn[0], Random(drawn[1]))),
+        chosen.map(lambda drawn: _changed(drawn[0], Random(drawn[1]))),
+    )
 
 
-@st.composite
-def _changed_bytes(draw: st.DrawFn, seeds: Sequence[bytes]) -> bytes:
-    data = draw(st.sampled_from(seeds))
-    for _ in range(draw(st.integers(1, 3))):
-        begin = draw(st.integers(0, len(data)))
-        end = min(len(data), begin + draw(st.integers(0, 8)))
-        new = draw(st.one_of(st.sampled_from(_ODD_BYTES), st.binary(max_size=8)))
+def _changed_bytes(data: bytes, random: Random) -> bytes:
+    for _ in range(random.randint(1, 3)):
+        begin = random.randint(0, len(data))
+        end = begin + random.choice((0, 0, 1, 1, 4, 8, len(data)))
+        new = random.choice((random.choice(_ODD_BYTES), random.randbytes(random.randint(0, 4))))
         data = data[:begin] + new + data[end:]
     return data
 
 
-@st.composite
-def _changed_json(draw: st.DrawFn, objects: Sequence[Any]) -> bytes:
-    value = draw(st.sampled_from(objects))
-    for _ in range(draw(st.integers(1, 2))):
-        value = _with_change(draw, value)
-    return json.dumps(value).encode()
+def _changed(data: bytes, random: Random) -> bytes:
+    # the line of JSON in it if there is one, else the bytes
+    head, newline, last = data.rstrip(b"\n").rpartition(b"\n")
+    for before, text in ((b"", data), (head + newline, last)):
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(text)
+            for _ in range(random.randint(1, 2)):
+                value = _with_change(value, random)
+            return before + json.dumps(value).encode()
+    return _changed_bytes(data, random)
 
 
-def _with_change(draw: st.DrawFn, value: Any) -> Any:
+def _with_change(value: Any, random: Random) -> Any:
     # a copy in which one part is another value, or is missing
     parts: list[tuple[Any, Any]] = []
     if isinstance(value, dict | list):
         parts = list(value.items() if isinstance(value, dict) else enumerate(value))
-    if not parts or draw(st.integers(0, 9)) == 0:
-        return draw(st.sampled_from(_ODD_VALUES))
-    at, part = draw(st.sampled_from(parts))
+    if not parts or random.random() < 0.1:
+        return random.choice(_ODD_VALUES)
+    at, part = random.choice(parts)
     copy = value.copy()
-    if draw(st.integers(0, 9)) == 0:
+    if random.random() < 0.1:
         del copy[at]
     elif isinstance(part, dict | list):
-        copy[at] = _with_change(draw, part)
+        copy[at] = _with_change(part, random)
     else:
-        copy[at] = draw(st.sampled_from(_ODD_VALUES))
+        copy[at] = random.choice(_ODD_VALUES)
     return copy
-
-
-def _value_of(seed: bytes) -> Any:
-    with contextlib.suppress(ValueError, RecursionError):
-        value = json.loads(seed)
-        return value if isinstance(value, dict | list) else None
-    return None

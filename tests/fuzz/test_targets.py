@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from tests.fuzz.mutations import inputs
 from tests.fuzz.targets import CORPUS, TARGETS, seeds
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # Python may warn of what people typed
 FILES = [path for name in TARGETS for path in seeds(name)]
 MOST_BYTES = 200_000  # of the corpus
 

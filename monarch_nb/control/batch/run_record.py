@@ -157,8 +157,10 @@ def _all() -> Iterator[RunRecord]:
 def _read(name: str) -> RunRecord:
     path = _folder() / name / "record.json"
     found = RunRecord(**read_record(path, _FORMAT, ("pid", "started")))
-    if found.name != name:  # its folder is removed one day
-        raise ValueError(f"{path} is of the run {found.name!r}")
+    times = found.began_s, found.ended_s or 0.0
+    is_whole = found.state in {RUNNING, *CODES} and all(isinstance(at, float | int) for at in times)
+    if found.name != name or not is_whole:  # its folder is removed one day
+        raise ValueError(f"{path} is no record of the run {name!r}")
     return found
 
 

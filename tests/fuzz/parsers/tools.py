@@ -3,6 +3,8 @@
 from monarch_nb.control.jobs.slurm import squeue
 from monarch_nb.core.hangs import native_stacks, stacks
 
+MOST_TASKS = 100_001
+
 
 def squeue_lines(data: bytes) -> bool:
     """Any output of squeue is facts of jobs; nothing is raised."""
@@ -15,8 +17,9 @@ def squeue_lines(data: bytes) -> bool:
 
 
 def srun_lines(data: bytes) -> bool:
-    """Any output of srun says how tasks have ended, or nothing; no more tasks than Slurm allows."""
+    """Any output of srun says how tasks have ended, of a hundred thousand at most."""
     found = squeue.ended_tasks(_text(data))
+    assert len(found) <= MOST_TASKS
     return bool(found)
 
 
