@@ -315,9 +315,9 @@ def job_loads(data: bytes) -> JobTrait:
         record = json.loads(data)
     except (ValueError, RecursionError):
         record = None
-    fields = record.get("fields") if isinstance(record, dict) else None
-    is_job = isinstance(fields, dict) and record.get("format") == _FORMAT
-    if not is_job or any(name.startswith(_LIVE) for name in fields):
+    is_job = isinstance(record, dict) and record.get("format") == _FORMAT
+    fields = record.get("fields") if is_job else None
+    if not isinstance(fields, dict) or any(name.startswith(_LIVE) for name in fields):
         raise ValueError("this is no job that monarch_nb has saved")
     name = str(record.get("class"))
     kind = {_name_of(kind): kind for kind in _subclasses()}.get(name)
