@@ -16,6 +16,7 @@ from typing import Final
 
 import zmq
 
+from monarch_nb.errors import AuthError
 from monarch_nb.net.private import check_private, read_private
 
 IDENTITY: Final = "identity.json"
@@ -48,8 +49,7 @@ def identity(folder: Path | None = None) -> KeyPair:
     path = place / IDENTITY
     if not path.exists():
         _create(path)
-    record = json.loads(read_private(path))
-    return KeyPair(record["public"].encode(), record["secret"].encode())
+    return _pair(path)
 
 
 def allowed(folder: Path | None = None) -> frozenset[bytes]:
@@ -59,9 +59,27 @@ def allowed(folder: Path | None = None) -> frozenset[bytes]:
     path = place / AUTHORIZED
     if path.exists():
         # the first word of a line: keys are text that may have a # in it, comments come behind
-        words = (line.split()[0] for line in read_private(path).splitlines() if line.strip())
+        words = (line.split()[0] for line in _text(path).splitlines() if line.strip())
         keys.update(word.encode() for word in words if len(word) == KEY_CHARACTERS)
     return frozenset(keys)
+
+
+def _pair(path: Path) -> KeyPair:
+    try:
+        record = json.loads(_text(path))
+        return KeyPair(record["public"].encode("ascii"), record["secret"].encode("ascii"))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        raise AuthError(
+            f"{path} is no key pair. Remove it, and a new one is made; hosts that let in the old "
+            "one need the new one, too"
+        ) from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_private(path)
+    except UnicodeDecodeError:
+        raise AuthError(f"{path} is not text. Remove it, or put a copy of it there") from None
 
 
 def _create(path: Path) -> None:

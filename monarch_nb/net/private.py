@@ -8,10 +8,12 @@ another user could put something else in its place.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
+from collections.abc import Collection
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from monarch_nb.errors import AuthError
 
@@ -79,3 +81,20 @@ def read_private(path: Path) -> str:
         if info.st_uid != os.getuid() or stat.S_IMODE(info.st_mode) & 0o077:
             raise AuthError(f"{path} must be yours and of mode 0600: chmod 600 {path}")
         return file.read()
+
+
+def read_record(path: Path, form: str, numbers: Collection[str]) -> dict[str, Any]:
+    """Return what is in a file that is ours alone: a JSON object, without its "format", which must
+    be `form`. The fields `numbers` are whole numbers, if they are there.
+
+    Raises `AuthError` as `read_private`, `ValueError` for anything else.
+    """
+    try:
+        said = json.loads(read_private(path))
+    except RecursionError:
+        said = None
+    if not isinstance(said, dict) or said.pop("format", None) != form:
+        raise ValueError(f"{path} is of another version of monarch_nb")
+    if wrong := [name for name in numbers if type(said.get(name, 0)) is not int]:
+        raise ValueError(f"{path}: {wrong[0]} is no whole number")
+    return said

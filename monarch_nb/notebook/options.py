@@ -128,7 +128,7 @@ def ranks(text: str) -> tuple[int, ...]:
 def regex(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
-    except re.error as wrong:
+    except (re.error, OverflowError, RecursionError) as wrong:
         raise argparse.ArgumentTypeError(f"cannot read {text!r}: {wrong}") from None
 
 
@@ -163,7 +163,7 @@ def time(text: str) -> float:
     """Return `90s`, `30m`, `8h` or `2d` in seconds."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
     found = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    if found <= 0:
+    if not 0 < found < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a time like 30m, 8h or 2d, not {text!r}")
     return found
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from monarch_nb.host.guard import started_at
 from monarch_nb.net.keys import key_folder
-from monarch_nb.net.private import make_private, read_private, write_new
+from monarch_nb.net.private import make_private, read_record, write_new
 
 _FORMAT: Final = "monarch_nb run 1"
 _KEPT_S: Final = 7 * 86_400
@@ -155,10 +155,13 @@ def _all() -> Iterator[RunRecord]:
 
 
 def _read(name: str) -> RunRecord:
-    said = json.loads(read_private(_folder() / name / "record.json"))
-    if said.pop("format") != _FORMAT:
-        raise ValueError(f"{_folder() / name} is of another version of monarch_nb")
-    return RunRecord(**said)
+    path = _folder() / name / "record.json"
+    found = RunRecord(**read_record(path, _FORMAT, ("pid", "started")))
+    times = found.began_s, found.ended_s or 0.0
+    is_whole = found.state in {RUNNING, *CODES} and all(isinstance(at, float | int) for at in times)
+    if found.name != name or not is_whole:  # its folder is removed one day
+        raise ValueError(f"{path} is no record of the run {name!r}")
+    return found
 
 
 def _folder() -> Path:

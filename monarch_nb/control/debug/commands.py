@@ -38,7 +38,7 @@ _MONARCH_CAST: Final = re.compile(
 )
 _PLACE: Final = re.compile(r"([A-Za-z_]\w*)\s*=\s*(\([^()]*\)|[^,()]+)")
 _ATTACHED: Final = re.compile(r"(?:[A-Za-z_]\w*\s+)?[0-9]+")  # as in Monarch: trainer 3
-_RANGE: Final = re.compile(r"(\d*)(?::(\d*)(?::(\d*))?)?")
+_RANGE: Final = re.compile(r"([0-9]{,18})(?::([0-9]{,18})(?::([0-9]{,18}))?)?")
 
 
 class Said(NamedTuple):
@@ -161,10 +161,11 @@ def _numbers(text: str, size: int) -> list[int]:
         if match is None or not piece.strip():
             raise SelectionError(f"ranks({text}) names no ranks. Type: ranks(0:2) or ranks(0,2)")
         first, last, step = match.groups()
-        if last is None:
-            found.append(int(first))
-        else:
-            found += range(int(first or 0), int(last or size), int(step or 1) or 1)
-    if missing := [rank for rank in found if rank >= size]:
-        raise SelectionError(f"ranks({text}): no place {missing[0]}; the last is {size - 1}")
+        begin = int(first or 0)
+        end = begin + 1 if last is None else int(last or size)
+        places = range(begin, end, int(step or 1) or 1)
+        if places and places[-1] >= size:  # before they are made: a slip could fill the memory
+            missing = next(place for place in places if place >= size)
+            raise SelectionError(f"ranks({text}): no place {missing}; the last is {size - 1}")
+        found += places
     return found

@@ -27,6 +27,7 @@ DEFAULT_JOB_PATH: Final = ".monarch/job_state.pkl"
 BATCH: Final = "MONARCH_BATCH_JOB"
 """Monarch's variable that tells a program: you are the client script of the job saved here."""
 _FORMAT: Final = "monarch_nb job 1"
+_LIVE: Final = "_job_"  # attributes that begin so are not saved
 _log: Final = logging.getLogger(__name__)
 
 
@@ -278,7 +279,7 @@ class JobTrait(ABC):
             raise TypeError(f"{type(saved).__name__} cannot be saved: {error}") from None
 
     def _saved_fields(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if not name.startswith("_job_")}
+        return {name: value for name, value in vars(self).items() if not name.startswith(_LIVE)}
 
     def _load_fields(self, fields: dict[str, Any]) -> None:
         vars(self).update(fields)
@@ -312,18 +313,23 @@ def job_loads(data: bytes) -> JobTrait:
     """
     try:
         record = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
-    if not isinstance(record, dict) or record.get("format") != _FORMAT:
+    is_job = isinstance(record, dict) and record.get("format") == _FORMAT
+    fields = record.get("fields") if is_job else None
+    if not isinstance(fields, dict) or any(name.startswith(_LIVE) for name in fields):
         raise ValueError("this is no job that monarch_nb has saved")
-    kinds = {_name_of(kind): kind for kind in _subclasses()}
-    kind = kinds.get(record["class"])
+    name = str(record.get("class"))
+    kind = {_name_of(kind): kind for kind in _subclasses()}.get(name)
     if kind is None:
-        raise ValueError(f"it is a {record['class']}: import that class first")
+        raise ValueError(f"it is a {name}: import that class first")
     job = kind.__new__(kind)
     JobTrait.__init__(job)
-    job._job_id = record["apply_id"]
-    job._load_fields(record["fields"])
+    job._job_id = record.get("apply_id")
+    try:
+        job._load_fields(fields)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"this {name} was not saved as it should be: {error!r}") from None
     return job
 
 

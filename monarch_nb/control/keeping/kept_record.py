@@ -22,9 +22,10 @@ from typing import Any, Final
 
 from monarch_nb.host.guard import started_at
 from monarch_nb.net.keys import KeyPair, key_folder
-from monarch_nb.net.private import make_private, read_private, write_new
+from monarch_nb.net.private import make_private, read_record, write_new
 
 _FORMAT: Final = "monarch_nb kept meshes 1"
+_NUMBERS: Final = ("controller_pid", "controller_started", "agent_pid", "agent_started")
 TOUCH_S: Final = 60.0
 _UNHEARD_S: Final = 60.0  # until hosts that hear nothing begin to count, and end
 
@@ -201,12 +202,11 @@ def all_records() -> list[KeptRecord]:
 
 def _read(path: Path) -> KeptRecord | None:
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
-        said = json.loads(read_private(path))
-        if said.pop("format") == _FORMAT:
-            meshes = [KeptMesh(**each) for each in said.pop("meshes")]
-            hosts = said.pop("hosts", None)
-            found = None if hosts is None else KeptHosts.from_json(hosts)
-            return KeptRecord(meshes=meshes, hosts=found, **said)
+        said = read_record(path, _FORMAT, _NUMBERS)
+        meshes = [KeptMesh(**each) for each in said.pop("meshes")]
+        hosts = said.pop("hosts", None)
+        found = None if hosts is None else KeptHosts.from_json(hosts)
+        return KeptRecord(meshes=meshes, hosts=found, **said)
     return None
 
 

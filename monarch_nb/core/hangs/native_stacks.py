@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from monarch_nb.core.errors.records import is_internal
 from monarch_nb.core.hangs.stack_tree import Stack
@@ -16,16 +17,20 @@ from monarch_nb.core.hangs.stacks import Frame, is_of_python
 def read(text: str) -> list[Stack]:
     """Return the stacks of threads that run the user's code, the main thread's first.
 
-    Raises `ValueError` for anything but JSON.
+    Raises `ValueError` for anything else than such a dump.
     """
-    threads = json.loads(text)
-    found = []
-    for thread in threads:
-        is_main = thread.get("os_thread_id") == thread.get("pid")
-        name = "" if is_main else str(thread.get("thread_name") or "another thread")
-        frames = [_frame(each) for each in thread.get("frames", ())]
-        found.append(Stack(name, tuple(_of_user(frames))))
+    try:
+        found = [_stack(thread) for thread in json.loads(text)]
+    except (AttributeError, OverflowError, RecursionError, TypeError) as error:
+        raise ValueError(f"no dump of py-spy: {error}") from None
     return sorted((each for each in found if each.frames), key=lambda stack: bool(stack.thread))
+
+
+def _stack(thread: Mapping[str, Any]) -> Stack:
+    is_main = thread.get("os_thread_id") == thread.get("pid")
+    name = "" if is_main else str(thread.get("thread_name") or "another thread")
+    frames = [_frame(each) for each in thread.get("frames", ())]
+    return Stack(name, tuple(_of_user(frames)))
 
 
 def _frame(told: Mapping[str, str | int]) -> Frame:

@@ -19,10 +19,10 @@ from monarch_nb.errors import MeshError
 
 EXAMPLES = "%%mesh gpus=0:2, %%mesh 0,2, %%mesh 0-3 or %%mesh all"
 
-_INDEX = re.compile(r"[0-9]+")
-_RANGE = re.compile(r"([0-9]*):([0-9]*)(?::([0-9]*))?")
-_RANKS = re.compile(r"([0-9]+)-([0-9]+)")
-_ONE_OR_SOME = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+_INDEX = re.compile(r"[0-9]{1,18}")  # more digits are no place anywhere
+_RANGE = re.compile(r"([0-9]{,18}):([0-9]{,18})(?::([0-9]{,18}))?")
+_RANKS = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
+_ONE_OR_SOME = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 MAX_RANK = 100_000  # a slip of the finger must not fill the memory
 
 

@@ -71,9 +71,12 @@ class Ticket(NamedTuple):
     def from_line(line: bytes) -> Ticket:
         """Read a ticket. Raises `AuthError` for what is none, without showing any of it."""
         try:
-            return Ticket(**json.loads(line))
-        except (ValueError, TypeError):
-            raise AuthError("this is no ticket of a monarch_nb job") from None
+            ticket = codec.decode(Ticket, codec.json_of(line))
+        except ProtocolError:
+            ticket = None
+        if ticket is None or not f"{ticket.head}{ticket.public}{ticket.secret}".isascii():
+            raise AuthError("this is no ticket of a monarch_nb job")
+        return ticket
 
     @staticmethod
     def from_file(path: Path) -> Ticket:

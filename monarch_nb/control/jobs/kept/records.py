@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from monarch_nb.host.guard import started_at
 from monarch_nb.net.keys import key_folder
-from monarch_nb.net.private import make_private, read_private, write_new
+from monarch_nb.net.private import make_private, read_record, write_new
 
 _FORMAT: Final = "monarch_nb context 1"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -63,11 +63,9 @@ def find(name: str) -> Record | None:
     if not _file(name).exists():
         return None
     with contextlib.suppress(ValueError, TypeError, KeyError):
-        said = json.loads(read_private(_file(name)))
-        if said.pop("format") == _FORMAT:
-            found = Record(**said)
-            if found.is_alive():
-                return found
+        found = Record(**read_record(_file(name), _FORMAT, ("pid", "started")))
+        if found.is_alive():
+            return found
     _file(name).unlink(missing_ok=True)
     return None
 

@@ -61,6 +61,8 @@ _REASONS: Final = {
     "InvalidQOS": "the qos is not known",
 }
 _TASK_ENDED: Final = re.compile(r"^srun: error: \S+: tasks? ([\d,-]+): (.+)$", re.MULTILINE)
+_TASKS: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+_LAST_TASK: Final = 100_000  # a rank may print such a line, too, and that must not fill the memory
 
 
 class Facts(NamedTuple):
@@ -160,9 +162,9 @@ def ended_tasks(output: str) -> dict[int, str]:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+    for match in _TASKS.finditer(text):
+        first, last = int(match[1]), int(match[2] or match[1])
+        yield from range(first, min(last, _LAST_TASK) + 1)
 
 
 def words_of(output: str, task: int) -> str:
