@@ -33,8 +33,9 @@ def main(words: Sequence[str]) -> int:
 
 
 def copy_tree(copy: Path) -> None:
-    """Copy what git knows of the working tree, and the extension that was built."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    """Copy the working tree but for what git ignores, and the extension that was built."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True)
     built = (ROOT / "monarch_nb/labextension").rglob("*")
     names = [*map(os.fsdecode, listed.stdout.split(b"\0")[:-1]), *(str(each) for each in built)]
     for source in (ROOT / name for name in names):

@@ -31,11 +31,11 @@ SABOTAGES: Final = (
         "tests/host/test_faults.py tests/host/test_started.py",
     ),
     Sabotage(
-        "a process of another number is taken for the one that was meant",
+        "who has the number of a process that has gone is ended in its place",
         "monarch_nb/host/guard.py",
-        "while started_at(pid) == started and time",
-        "while started_at(pid) is not None and time",
-        "tests/host/test_faults.py tests/host/test_agent.py",
+        "        if started_at(pid) == started:\n",
+        "        if True:\n",
+        "tests/host/test_guard.py",
     ),
     # other users of the machine are strangers
     Sabotage(
