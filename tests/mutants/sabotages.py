@@ -50,7 +50,7 @@ SABOTAGES: Final = (
         "monarch_nb/net/private.py",
         "is_safe = is_sticky or not info.st_mode & _OTHERS_MAY_WRITE",
         "is_safe = True",
-        "tests/security tests/host/test_rundir.py",
+        "tests/security/test_shared_folders.py",
     ),
     Sabotage(
         "code is imported from where others may write",
@@ -64,14 +64,14 @@ SABOTAGES: Final = (
         "monarch_nb/net/private.py",
         "if info.st_uid != os.getuid() or stat.S_IMODE(info.st_mode) & 0o077:",
         "if info.st_uid != os.getuid():",
-        "tests/security/test_keys.py",
+        "tests/security/test_run_dir.py",
     ),
     Sabotage(
         "a key is written over what is there",
         "monarch_nb/net/private.py",
         "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC\n    with",
         "os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC\n    with",
-        "tests/security/test_keys.py tests/security/test_known_hosts.py",
+        "tests/security/test_run_dir.py",
     ),
     Sabotage(
         "who is not on the allow-list is let in",
@@ -85,7 +85,7 @@ SABOTAGES: Final = (
         "monarch_nb/net/hosts/handshake.py",
         ").derive(key)",
         ").derive(b'')",
-        "tests/net/test_dialing.py tests/security/test_strangers.py tests/net/test_session.py",
+        "tests/net/test_session.py",
     ),
     Sabotage(
         "another user's connection is welcome",
@@ -268,7 +268,7 @@ SABOTAGES: Final = (
         "monarch_nb/net/hosts/records.py",
         "if not _TAG_BYTES <= size <= BODY_BYTES + _TAG_BYTES:",
         "if not _TAG_BYTES <= size:",
-        "tests/net/test_session.py tests/net/test_broken_peers.py tests/net/test_pieces.py",
+        "tests/net/test_session.py",
     ),
     Sabotage(
         "a piece may end behind its record",
@@ -282,7 +282,7 @@ SABOTAGES: Final = (
         "monarch_nb/net/hosts/pieces.py",
         "or not 0 < part.reply <= PIECE_BYTES:",
         "or not 0 < part.reply:",
-        "tests/net/test_pieces.py tests/net/test_broken_peers.py",
+        "tests/net/test_pieces.py",
     ),
     Sabotage(
         "who greets and says no more is waited for without end",

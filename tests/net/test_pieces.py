@@ -106,6 +106,20 @@ def test_noise_is_a_protocol_error_and_harms_no_other(noise):
     assert received(joiner, on_the_link(long, 99)) == [long]
 
 
+def test_a_piece_that_ends_behind_its_record_is_refused():
+    [sent] = on_the_link([b"one", b"two"])
+    for missing in range(1, 6):
+        with pytest.raises(ProtocolError):
+            list(read(memoryview(sent)[:-missing]))
+
+
+@pytest.mark.parametrize("size", [0, PIECE_BYTES + 1])
+def test_a_part_of_a_size_that_none_has_is_refused(size):
+    header = frames.HEADER.pack(frames.RELAY, 0, 0, 0, GOES_ON, 7, 1, size)
+    with pytest.raises(ProtocolError):
+        read_part(memoryview(header))
+
+
 @pytest.mark.parametrize("lengths", [b"", b"1234567", b"\xff" * 8, b"\0" * 7 + b"\x40"])
 def test_lengths_that_cannot_be(lengths):
     with pytest.raises(ProtocolError):

@@ -1,5 +1,6 @@
 """A session over connections that break anywhere: nothing is lost, doubled or out of order."""
 
+import contextlib
 import os
 
 import pytest
@@ -220,6 +221,25 @@ def test_a_record_that_was_changed_is_refused(body, place, change):
     except ProtocolError:
         return
     assert found == []  # its length is longer now: the rest is waited for
+
+
+def test_who_does_not_know_the_secret_is_not_understood():
+    dialler, listener = handshake.random_bytes(), handshake.random_bytes()
+    sealer, _ = handshake.ciphers(b"a" * 32, dialler, listener, dials=True)
+    record = bytes(sealer.seal(b"let me in"))
+    for key, opens in ((b"a" * 32, True), (b"b" * 32, False)):
+        _, reader = handshake.ciphers(key, dialler, listener, dials=False)
+        reader.room[: len(record)] = record
+        with contextlib.nullcontext() if opens else pytest.raises(ProtocolError):
+            assert [bytes(each) for each in reader.take(len(record))] == [b"let me in"]
+
+
+@pytest.mark.parametrize("size", [0, 15, BODY_BYTES + 17, (1 << 32) - 1])
+def test_a_record_of_a_size_that_none_has_is_not_waited_for(size):
+    reader = RecordReader(KEY)
+    reader.room[:5] = size.to_bytes(4, "little") + b"x"
+    with pytest.raises(ProtocolError):
+        list(reader.take(5))
 
 
 def test_a_record_that_comes_again_is_refused():

@@ -17,6 +17,26 @@ from tests.faults.actors import Worker
 from tests.support import _socket_inodes
 
 
+def test_a_file_that_others_can_read_is_no_secret(tmp_path):
+    file = tmp_path / "key"
+    private.write_new(file, "secret")
+    assert private.read_private(file) == "secret"
+    file.chmod(0o640)
+    with pytest.raises(AuthError, match="must be yours and of mode 0600"):
+        private.read_private(file)
+
+
+def test_nothing_is_written_over_what_is_there(tmp_path):
+    file, link = tmp_path / "key", tmp_path / "link"
+    file.write_text("precious")
+    link.symlink_to(tmp_path / "elsewhere")
+    for each in (file, link):
+        with pytest.raises(FileExistsError):
+            private.write_new(each, "other")
+    assert file.read_text() == "precious"
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_the_run_dir_is_ours_alone_whatever_the_umask():
     before = os.umask(0)
     try:

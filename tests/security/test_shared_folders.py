@@ -71,6 +71,15 @@ def test_the_log_of_a_rank_is_not_written_where_a_stranger_has_been(
     assert "other users may replace what is in" in caplog.text
 
 
+def test_the_log_of_a_rank_is_not_written_where_everybody_may_write(tmp_path, caplog):
+    tmp_path.chmod(0o777)
+    book = Logbook(tmp_path / "of_a_kernel", 1 << 20)
+    book.write("mesh0", 0, 1, 0, SECRET, NOON)
+    book.close()
+    assert not (tmp_path / "of_a_kernel").exists()
+    assert "other users may replace what is in" in caplog.text
+
+
 def test_a_folder_of_logs_that_a_stranger_has_made_first(shared, stranger, precious, caplog):
     stranger(f"mkdir -m 777 of_a_kernel; ln -s {precious} of_a_kernel/mesh0.0.log")
     book = Logbook(shared / "of_a_kernel", 1 << 20)
