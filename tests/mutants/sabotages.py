@@ -92,7 +92,7 @@ SABOTAGES: Final = (
         "monarch_nb/control/local_server.py",
         "if _user_of(stream) == self._user:",
         "if True:",
-        "tests/security tests/control/debug",
+        "tests/security/test_local_server.py",
     ),
     Sabotage(
         "any key opens a kept mesh",
@@ -346,7 +346,7 @@ SABOTAGES: Final = (
         "monarch_nb/worker/cells/unseen.py",
         "if len(self._cells) > MAX_CELLS:",
         "if False:",
-        "tests/worker/cells/test_queue.py",
+        "tests/worker/cells/test_unseen.py",
     ),
     Sabotage(
         "a death is no end of a cell",
