@@ -362,14 +362,6 @@ SABOTAGES: Final = (
         "if mesh is None:",
         "tests/notebook/completion",
     ),
-    Sabotage(
-        "who dials again ends the connection that it has",
-        "monarch_nb/net/hosts/link.py",
-        "                    self._loop.soon(functools.partial(self._has_dialled, found))\n",
-        "                    self._is_dialling = False\n"
-        "                    self._loop.soon(functools.partial(self._has_dialled, found))\n",
-        "tests/net/test_dialing.py tests/net/test_outages.py",
-    ),
     # what a person reads
     Sabotage(
         "a question is cleared away with the line above it",

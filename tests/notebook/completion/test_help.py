@@ -13,7 +13,7 @@ from monarch_nb.notebook.completion.seen_names import SeenNames, token
 from monarch_nb.notebook.extension import load_ipython_extension, unload_ipython_extension
 from monarch_nb.notebook.options import Parser
 from monarch_nb.notebook.session import session_of
-from tests.notebook.fake_client import FakeControl, install
+from tests.notebook.fake_client import Done, FakeControl, install
 
 
 class RankHelp:
@@ -155,6 +155,15 @@ def test_lost_ranks_are_not_asked(shell, fake, up):
     fake.lost_ranks = [0, 1, 2, 3]
     assert texts(shell, "%%mesh\nmod") == ["model", "modulus"]  # as they were known
     assert up.ranks == [2, 3]
+
+
+def test_ranks_that_come_up_are_not_asked(shell, up, monkeypatch):
+    """They would answer late, and be waited for at each key."""
+    monkeypatch.setattr(Done, "done", lambda _: False)
+    assert texts(shell, "%%mesh\nmod") == []
+    monkeypatch.undo()
+    assert up.ranks == []
+    assert texts(shell, "%%mesh\nmod") == ["model", "modulus"]
 
 
 def test_every_cell_is_completed_by_ranks_with_auto_on(shell, up):
