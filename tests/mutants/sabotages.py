@@ -165,7 +165,7 @@ SABOTAGES: Final = (
         "monarch_nb/net/hosts/link.py",
         "if now - self._said_at >= self._timing.pulse_s:",
         "if False:",
-        "tests/net/test_pulse.py",
+        "tests/net/test_tree_simulated.py tests/net/test_outages.py",
     ),
     Sabotage(
         "a silent host is not told of",
@@ -197,13 +197,6 @@ SABOTAGES: Final = (
         "tests/actors tests/process/test_supervision.py",
     ),
     # interrupts
-    Sabotage(
-        "an interrupt that comes while its call ends is kept for the next",
-        "monarch_nb/process/interrupts.py",
-        "signal.pthread_sigmask(signal.SIG_BLOCK, ())",
-        "pass",
-        "tests/process/test_interrupts.py",
-    ),
     Sabotage(
         "an interrupt that comes during a send is forgotten",
         "monarch_nb/worker/cells/interrupts.py",
