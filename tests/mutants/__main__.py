@@ -49,7 +49,7 @@ def copy_tree(copy: Path) -> None:
 def is_noticed(sabotage: Sabotage, copy: Path) -> bool:
     """Do one; tell whether a test fails with it that passes without it."""
     began = time.monotonic()
-    with done(sabotage, copy):
+    with sabotaged(sabotage, copy):
         failed = first_failure(sabotage.tests.split(), copy)
     tests = sabotage.tests.split() if failed in (None, HANGS) else [failed]
     is_its_own = failed is not None and first_failure(tests, copy) is None
@@ -59,7 +59,7 @@ def is_noticed(sabotage: Sabotage, copy: Path) -> bool:
 
 
 @contextmanager
-def done(sabotage: Sabotage, copy: Path) -> Iterator[None]:
+def sabotaged(sabotage: Sabotage, copy: Path) -> Iterator[None]:
     file = copy / sabotage.file
     plain = file.read_text()
     file.write_text(plain.replace(sabotage.old, sabotage.new))

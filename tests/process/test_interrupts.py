@@ -76,6 +76,6 @@ print("of another:", len(unknown))
 
 
 def test_an_interrupt_that_comes_while_its_call_ends_leaves_nothing_behind(program):
-    """It was taken for one that had yet to come: the next one, of a cell, was swallowed."""
+    """Else the next interrupt, of a cell, is taken for this one, and the cell runs on."""
     done = program(AT_ITS_END)
     assert done.stdout == "unknown: 0\nof another: 1\n", done.stderr

@@ -223,7 +223,7 @@ class Healing:
                     "mesh.heal(), or %mesh heal.",
                     ranks=tuple(lost),
                 )
-            mesh = new.view()
+            mesh = new.view()  # before others find it by its name: see HandleToken
             gone = range(len(kept), len(state.processes))
             why = f"it has {len(agents)} hosts now; use the mesh that resize returned"
             state.end(why)

@@ -158,7 +158,7 @@ def test_lost_ranks_are_not_asked(shell, fake, up):
 
 
 def test_ranks_that_come_up_are_not_asked(shell, up, monkeypatch):
-    """They would answer late, and be waited for at each key."""
+    """They answer when they are up; until then each press of Tab would wait for them in vain."""
     monkeypatch.setattr(Done, "done", lambda _: False)
     assert texts(shell, "%%mesh\nmod") == []
     monkeypatch.undo()
