@@ -22,6 +22,7 @@ import zmq
 import monarch_nb
 from monarch_nb import ProcMesh, this_host
 from monarch_nb.control.client import running_client
+from monarch_nb.testing import processes
 from tests import inside, support
 
 hypothesis.settings.register_profile("push", derandomize=True, deadline=None)
@@ -52,8 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
         os.environ[name] = f"{world}/{name.lower()}"
     os.environ["MONARCH_NB_HOME"] = f"{world}/keys"  # no meshes that somebody keeps, nor keys
-    variable, _, value = support.SESSION.partition("=")
-    os.environ[variable] = value
+    processes.mark_session()
     os.environ[PRELOAD] = "none"
     # Threads of PyTorch that wait leave the processors to ranks that work: three times as fast.
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"

@@ -10,9 +10,10 @@ import pytest
 from monarch_nb import RankExited, RankUnreachable, this_host
 from monarch_nb.control.client import client
 from monarch_nb.elastic import restart
+from monarch_nb.testing.processes import read
 from tests import inside
 from tests.faults.actors import Worker
-from tests.support import _read, descendants, eventually, is_running
+from tests.support import descendants, eventually, is_running
 
 
 def process_of(module: str, ranks: list[int]) -> int:
@@ -20,7 +21,7 @@ def process_of(module: str, ranks: list[int]) -> int:
     found = [
         pid
         for pid in descendants(os.getpid())
-        if f"monarch_nb.host.{module}".encode() in _read(pid, "cmdline")
+        if f"monarch_nb.host.{module}".encode() in read(pid, "cmdline")
         and pid not in ranks
         and is_running(pid)
     ]

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from monarch_nb.testing.processes import all_pids, read
 from tests.source import ROOT
-from tests.support import _all_pids, _read, eventually, is_running
+from tests.support import eventually, is_running
 
 START = """
 import atexit, json, os, signal, sys, threading, time
@@ -69,9 +70,7 @@ class Program:
     def alive(self) -> set[int]:
         """All its processes, wherever they went."""
         mark = self.mark.encode()
-        return {
-            p for p in _all_pids() if is_running(p) and mark in _read(p, "environ").split(b"\0")
-        }
+        return {p for p in all_pids() if is_running(p) and mark in read(p, "environ").split(b"\0")}
 
     def end(self, within_s: float = 30.0) -> tuple[int, str]:
         _, errors = self.process.communicate(timeout=within_s)
@@ -210,9 +209,7 @@ def test_an_agent_whose_owner_was_killed_does_only_what_it_must(tmp_path, goal):
     In processor time, which other programs on this machine do not change much.
     """
     program = Program(tmp_path, "time.sleep(60)")
-    [agent] = [
-        pid for pid in program.alive() if b"monarch_nb.host.agent\0" in _read(pid, "cmdline")
-    ]
+    [agent] = [pid for pid in program.alive() if b"monarch_nb.host.agent\0" in read(pid, "cmdline")]
     spent = [cpu_s(agent)]
 
     def has_ended() -> bool:
