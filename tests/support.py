@@ -39,6 +39,7 @@ __all__ = [
     "is_running",
     "listening_ports",
     "open_fds",
+    "process_state",
     "rss_bytes",
     "session_processes",
     "stop",

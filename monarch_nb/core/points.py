@@ -23,7 +23,7 @@ OF_RANKS: Final = {
 OF_AGENTS: Final = {
     "agent.spawn": "the agent of a host is about to start ranks",
     "agent.stop": "it is about to stop ranks",
-    "agent.status": "it is about to look what its ranks do, for somebody who watches them",
+    "agent.status": "it is about to tell somebody who watches its ranks what has changed",
 }
 OF_LINKS: Final = {
     "link.connect": "a connection to the host is about to be made, or was accepted from it",

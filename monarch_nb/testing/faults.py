@@ -35,6 +35,7 @@ __all__ = [
     "POINTS",
     "Action",
     "Fault",
+    "actions_at",
     "corrupt",
     "cut",
     "inject",
@@ -148,7 +149,8 @@ def inject(mesh: Mesh, *, at: str, action: Action, after: int = 0, times: int | 
         >>> faults.inject(mesh.slice(gpus=1), at="step", action=faults.kill(), after=3)
         ... # doctest: +SKIP
     """
-    _check(at, action)
+    if action.name not in (allowed := actions_at(at)):
+        raise ValueError(f"{at}: {action.name} makes no sense there. What does: {_words(allowed)}")
     if after < 0 or (times is not None and times < 1):
         raise ValueError(f"after={after}, times={times}: not below 0, and at least 1")
     number = next(_numbers)
@@ -192,13 +194,14 @@ def _checked(seconds: float) -> float:
     return float(seconds)
 
 
-def _check(at: str, action: Action) -> None:
-    allowed = _allowed(at)
-    if action.name not in allowed:
-        raise ValueError(f"{at}: {action.name} makes no sense there. What does: {_words(allowed)}")
+def actions_at(at: str) -> tuple[str, ...]:
+    """Return the names of the actions that make sense at a point. Raises `ValueError` where there
+    is no such point.
 
-
-def _allowed(at: str) -> tuple[str, ...]:
+    Example:
+        >>> actions_at("link.send")
+        ('cut', 'slow', 'corrupt')
+    """
     if at in points.OF_LINKS:
         return ("cut", "slow") if at == "link.connect" else ("cut", "slow", "corrupt")
     if at in POINTS:
