@@ -74,7 +74,7 @@ def test_an_agent_is_harmed(spawn, at, action):
         with contextlib.suppress(RankExited):  # a stop is done, a start has failed
             AGENT_DEEDS[at](procs)
         eventually(lambda: agent in client().proc.dead)
-        assert not any(map(support.is_running, pids))
+        eventually(lambda: not any(map(support.is_running, pids)))
         procs = spawn(per_host={"gpus": 1})  # of another agent
         trainers = procs.spawn("trainers", Trainer)
     else:
