@@ -25,7 +25,7 @@ from monarch_nb.testing.processes import describe_process, is_running, open_fds,
 SHM: Final = Path("/dev/shm")  # noqa: S108  what is left there is looked for, nothing is put there
 _OUR_NAMES: Final = ("mnb-", "monarch")  # of shared memory and folders; libraries have their own
 _OF_CUDA: Final = "/dev/nvidia"  # open from the first use of a GPU until the process ends
-_PAUSE_S: Final = 0.02
+_PAUSES_S: Final = 0.01, 0.2  # the first and the longest: a look takes as long as the first
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,14 +84,15 @@ class Snapshot:
     def assert_clean(self, within_s: float = 5.0) -> None:
         """Wait until all that came after this snapshot is gone; name what is left otherwise."""
         __tracebackhide__ = True
-        deadline = time.monotonic() + within_s
+        deadline, (pause_s, longest_s) = time.monotonic() + within_s, _PAUSES_S
         while left := self.leaks():
             if time.monotonic() > deadline:
                 self._end_leaked_processes()
                 lines = "\n  ".join(left)
                 raise AssertionError(f"left behind after {within_s:g} s:\n  {lines}")
             gc.collect()
-            time.sleep(_PAUSE_S)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, longest_s)
 
     def _end_leaked_processes(self) -> None:
         # one test's leak shall not slow down or fail the next
