@@ -14,6 +14,7 @@ from monarch_nb.control.client import client
 from monarch_nb.core import points
 from monarch_nb.testing import faults
 from tests import support
+from tests.host.support import wait
 from tests.net.conftest import Workers
 from tests.support import eventually
 from tests.testing.actors import Trainer
@@ -113,3 +114,13 @@ def test_a_link_is_harmed(on_two_hosts, at, action):
     assert [len(each) for each in steps] == [1] * 20
     assert fault.remove() == 1
     assert breaking.remove() == 1
+
+
+def test_a_link_on_which_nothing_arrives_does_not_dial_all_the_time(on_two_hosts):
+    one = on_two_hosts.slice(hosts=1)
+    fault = faults.inject(one, at="link.send", action=faults.corrupt(), times=None)
+    call = one.echo.call(1)
+    wait(1.0)
+    assert not call.done()
+    assert 1 < fault.remove() < 60  # records; each connection ends with its first ones
+    assert set(call.get(timeout=LIMIT_S).values()) == {1}

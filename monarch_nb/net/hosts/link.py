@@ -134,6 +134,7 @@ class Link:
         self._rest: memoryview | None = None  # of a record that the socket did not take whole
         self._part: _Part | None = None  # whose header has come
         self._said_at = self._heard_at = time.monotonic()
+        self._began_at = 0.0  # the connection, or the one before
         self._closed_at: float | None = None  # by the other end, without a word
         self._has_been_reached = False
         self._has_moved = False  # the other end, to a tunnel that may not be one yet
@@ -197,6 +198,7 @@ class Link:
             self._connection = connection
             self._known_address = connection.address
             self._writer = connection.socket.dup()
+            self._began_at = time.monotonic()
             self._closed_at = None
             self._has_moved = False
             self._push()
@@ -574,6 +576,8 @@ class Link:
         self._is_dialling = False
 
     def _dial_once(self) -> Connection | Failure:
+        if time.monotonic() - self._began_at < _PAUSE_S:  # it has broken at once, as the next may
+            time.sleep(_PAUSE_S)
         if breaks("link.connect", self.host):
             return Failure.UNREACHABLE
         received, known = self._incoming.received, self._known_address
