@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from monarch_nb import this_host
+from monarch_nb.config import Config
 from monarch_nb.testing import faults
 
 
@@ -19,3 +20,11 @@ def test_ranks_and_agents_refuse_faults(mesh, at):
 def test_ranks_do_not_even_load_what_would_do_it(mesh):
     loaded = mesh.procs.execute(lambda: [name for name in sys.modules if "nb.testing.s" in name])
     assert set(map(tuple, loaded.values())) == {()}
+
+
+def test_the_switch_is_off_unless_somebody_sets_it():
+    assert not Config.from_environ({}).testing
+    assert not Config.from_environ({"MONARCH_NB_TESTING": "0"}).testing
+    assert Config.from_environ({"MONARCH_NB_TESTING": "1"}).testing
+    with pytest.raises(ValueError, match="MONARCH_NB_TESTING='yes' is neither 0 nor 1"):
+        Config.from_environ({"MONARCH_NB_TESTING": "yes"})

@@ -24,10 +24,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
 ELSEWHERE = ("rank.started", "collective.wait")  # the latter: test_collectives.py
 RANK_POINTS = [*(at for at in points.OF_RANKS if at not in ELSEWHERE), "step"]
-NIGHTLY = ("agent.stop-kill", "agent.status-kill")  # a host starts again for each
+NIGHTLY = (
+    *("agent.stop-kill", "agent.status-kill"),  # a host starts again for each
+    *(f"{at}-slow" for at in RANK_POINTS),  # as a stop that is shorter
+)
 
 
-@pytest.mark.parametrize("at, action", cases(RANK_POINTS))
+@pytest.mark.parametrize("at, action", cases(RANK_POINTS, NIGHTLY))
 def test_a_rank_is_harmed(spawn, at, action):
     harm(spawn, at, action)
 
