@@ -339,6 +339,7 @@ ROWS: Final = (
                 "a_host_can_be_had_while_strangers_flood_it",
                 "calls_take_no_longer_while_strangers_try",
             ),
+            *_of("tests/net/test_wire_fuzz.py", "noise_at_a_port_in_use_reaches_nobody"),
             *_of(_JOINING, "a_stranger_s_keys_are_not_let_in"),
             *_of(_CLUSTER, "strangers_at_every_port_reach_nothing"),
         ),
