@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from benchmarks.faults import found, page
+from benchmarks.faults import found, page, rows
 from benchmarks.faults.observer import Observer
 from benchmarks.faults.rows import ROWS
 from tests.source import ROOT
@@ -97,3 +97,10 @@ def test_a_pause_of_this_process_is_seen_from_outside():
         assert 0.05 < observer.longest_s() < 10
     finally:
         observer.close()
+
+
+def test_tests_that_take_long_share_the_runs_of_their_row():
+    slow = [f"{min(rows.SLOW)}::{number}" for number in range(9)]
+    row = rows.Row(1, "a fault", "a promise", ("tests/x.py::test_x", *slow[:3]))
+    assert list(row.runs(50).values()) == [50, 17, 17, 17]
+    assert set(rows.Row(1, "a fault", "a promise", tuple(slow)).runs(50).values()) == {10}

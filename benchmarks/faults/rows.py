@@ -1,19 +1,8 @@
 """The table: each fault, what is promised of it, and the tests that inject it and look."""
 
+import math
 from dataclasses import dataclass
 from typing import Final
-
-
-@dataclass(frozen=True)
-class Row:
-    """`tests` are functions as pytest names them. `needs`: what a run on another machine adds."""
-
-    number: int
-    fault: str
-    promise: str
-    tests: tuple[str, ...]
-    needs: str = ""
-
 
 _DEATH = "tests/faults/test_death.py"
 _STOPPED = "tests/faults/test_stopped.py"
@@ -32,6 +21,39 @@ _COLLECTIVES = "tests/worker/groups/test_collectives.py"
 _GROUPS_BETWEEN = "tests/net/test_groups_between_hosts.py"
 _JOINING = "tests/net/test_joining.py"
 _OUTAGES = "tests/net/test_outages.py"
+
+
+SLOW: Final = {
+    _CLUSTER,
+    _GROUPS_BETWEEN,
+    _LOAD,
+    _OUTAGES,
+    "tests/clusters/test_slurm_job.py",
+    "tests/kernel/test_debugged_faults.py",
+    "tests/kernel/test_floods.py",
+    "tests/kernel/test_lifecycle.py",
+    "tests/net/test_floods.py",
+    "tests/net/test_wire_fuzz.py",
+}
+"""A run of a test in these files takes more than a few seconds."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """`tests` are functions as pytest names them. `needs`: what a run on another machine adds."""
+
+    number: int
+    fault: str
+    promise: str
+    tests: tuple[str, ...]
+    needs: str = ""
+
+    def runs(self, wanted: int) -> dict[str, int]:
+        """Return how often each test is run. Those that take long share what is `wanted` of the
+        row, but each has a fifth of it."""
+        slow = [each for each in self.tests if each.partition("::")[0] in SLOW]
+        some = max(math.ceil(wanted / 5), math.ceil(wanted / max(1, len(slow))))
+        return {each: some if each in slow else wanted for each in self.tests}
 
 
 def _of(file: str, *names: str) -> tuple[str, ...]:
@@ -75,7 +97,7 @@ ROWS: Final = (
             *_of(_GROUPS_BETWEEN, "a_member_on_the_other_host_that_died_is_named"),
             *_of("tests/faults/test_heal.py", "process_groups_are_made_again_on_all_ranks"),
         ),
-        "NCCL: a GPU",
+        needs="NCCL: a GPU",
     ),
     Row(
         4,
@@ -93,7 +115,7 @@ ROWS: Final = (
             *_of(_COLLECTIVES, "a_rank_that_is_stopped_is_silent_to_those_who_wait"),
             *_of(_HOST, "a_stopped_rank_is_silent_and_heard_again"),
         ),
-        "NCCL: a GPU",
+        needs="NCCL: a GPU",
     ),
     Row(
         5,
@@ -144,7 +166,7 @@ ROWS: Final = (
             *_of(_HOST, "a_rank_that_eats_its_memory_is_said_to_have"),
             *_of(_ERRORS, "a_memory_error_is_one_of_the_call"),
         ),
-        "memory of a GPU",
+        needs="memory of a GPU",
     ),
     Row(
         9,
@@ -194,7 +216,7 @@ ROWS: Final = (
                 "what_is_too_large_for_that_is_refused",
             ),
         ),
-        "CUDA IPC: a GPU",
+        needs="CUDA IPC: a GPU",
     ),
     Row(
         12,
@@ -430,7 +452,7 @@ ROWS: Final = (
                 "a_cell_blocked_in_a_lock_stops_at_once",
             ),
         ),
-        "NCCL: a GPU",
+        needs="NCCL: a GPU",
     ),
     Row(
         28,
