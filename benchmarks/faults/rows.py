@@ -29,6 +29,7 @@ SLOW: Final = {
     _LOAD,
     _OUTAGES,
     "tests/clusters/test_slurm_job.py",
+    "tests/kernel/test_answers.py",
     "tests/kernel/test_debugged_faults.py",
     "tests/kernel/test_floods.py",
     "tests/kernel/test_lifecycle.py",
@@ -63,11 +64,12 @@ def _of(file: str, *names: str) -> tuple[str, ...]:
 ROWS: Final = (
     Row(
         1,
-        "SIGKILL of an idle rank",
-        "status and widget turn red though nobody calls anything",
+        "SIGKILL of an idle rank; and what the kernel itself does while ranks and agents die",
+        "status and widget turn red though nobody calls anything; `1 + 1` is answered",
         (
             *_of(_DEATH, "an_idle_rank_that_is_killed_is_seen_without_a_call"),
             *_of(_HOST, "a_killed_rank_is_reported_at_once"),
+            *_of("tests/kernel/test_answers.py", "the_kernel_answers_all_the_time"),
         ),
     ),
     Row(
