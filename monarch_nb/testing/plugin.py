@@ -178,8 +178,9 @@ class _Worker:
 def _ready_client() -> None:
     # what a host makes once, for its first ranks, is no leak of a test
     if running_client() is None:
-        this_host().initialized.get(timeout=_START_S)
-        this_host().spawn_procs().stop().get(timeout=_END_S)
+        first = this_host().spawn_procs()
+        first.initialized.get(timeout=_START_S)
+        first.stop().get(timeout=_END_S)
 
 
 def _end_client() -> None:

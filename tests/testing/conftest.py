@@ -15,7 +15,9 @@ def mesh_runtime(shared_client: SharedClient) -> Iterator[None]:
     before = support.Snapshot.take()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MONARCH_NB_TESTING", "1")
-        this_host().spawn_procs().stop().get(timeout=30)  # what the first one makes is no leak
+        first = this_host().spawn_procs()  # what the first one makes is no leak of a test
+        first.initialized.get(timeout=60)
+        first.stop().get(timeout=30)
         yield
         shutdown_context().get(timeout=30)
     before.assert_clean()
