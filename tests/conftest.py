@@ -135,7 +135,7 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     shared = running_client() is not None
-    before = support.Snapshot.take()
+    before = support.Snapshot.take(unmarked=True)
     yield
     if not shared and running_client() is not None:
         _stop_client()
@@ -155,7 +155,7 @@ class SharedClient:
         that train need not load it, each for itself.
         """
         if self._before is None:
-            self._before = support.Snapshot.take()
+            self._before = support.Snapshot.take(unmarked=True)
         if running_client() is None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.delenv(PRELOAD)
@@ -196,7 +196,7 @@ def mesh_runtime(shared_client: SharedClient) -> Iterator[None]:
     """The client that tests share; the leak check of a module waits for the end of its meshes."""
     shared_client.start()
     client = running_client()
-    before = support.Snapshot.take()
+    before = support.Snapshot.take(unmarked=True)
     yield
     if running_client() is not client:  # tests have ended it
         shared_client.stop()

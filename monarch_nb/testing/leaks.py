@@ -38,11 +38,14 @@ class Snapshot:
     shared_memory: frozenset[str] = frozenset()
     temp_dirs: frozenset[str] = frozenset()
     listeners: frozenset[str] = frozenset()
+    unmarked: bool = False
 
     @staticmethod
-    def take() -> Snapshot:
-        """Look now."""
+    def take(*, unmarked: bool = False) -> Snapshot:
+        """Look now. `unmarked`: also orphans that run our code, and have lost the mark of every
+        test session, are leaks; so is then what somebody starts elsewhere meanwhile."""
         return Snapshot(
+            unmarked=unmarked,
             processes={pid: fields[19] for pid, fields in processes.processes().items()},
             fds=frozenset(_own_fds()),
             threads=frozenset(threading.enumerate()),
@@ -106,9 +109,11 @@ class Snapshot:
         for pid, fields in found.items():
             if self.processes.get(pid) == fields[19] or pid == os.getpid():
                 continue
-            is_ours = processes.is_marked(pid) or processes.is_stray(pid)
-            if pid in own or (fields[0] != "Z" and is_ours):
+            if pid in own or (fields[0] != "Z" and self._is_ours(pid)):
                 yield describe_process(pid)
+
+    def _is_ours(self, pid: int) -> bool:
+        return processes.is_marked(pid) or (self.unmarked and processes.is_stray(pid))
 
     def _leaked_listeners(self) -> Iterator[str]:
         table = processes.listening_sockets()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 PROC: Final = Path("/proc")
-SESSION_VARIABLE: Final = "MONARCH_NB_TEST_SESSION"
+SESSION_VARIABLE: Final = "MNB_TEST_SESSION"
 SESSION: Final = f"{SESSION_VARIABLE}={uuid.uuid4().hex}"
 """In the environment of a test session, hence of every process that it starts, wherever it went."""
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from monarch_nb.testing.processes import SESSION
 from tests.host.support import AGENT, Host, host, wait
-from tests.support import SESSION, descendants, eventually, is_running, session_processes
+from tests.support import descendants, eventually, is_running, session_processes
 
 
 def kill(pid, number=signal.SIGKILL):

@@ -12,7 +12,7 @@ from tests.conftest import SharedClient
 @pytest.fixture(scope="module")
 def mesh_runtime(shared_client: SharedClient) -> Iterator[None]:
     shared_client.stop()
-    before = support.Snapshot.take()
+    before = support.Snapshot.take(unmarked=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MONARCH_NB_TESTING", "1")
         first = this_host().spawn_procs()  # what the first one makes is no leak of a test

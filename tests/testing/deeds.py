@@ -106,7 +106,7 @@ DEEDS: dict[str, Callable[[ProcMesh, Trainer], list[str]]] = {
 
 def harm(spawn: Callable[..., ProcMesh], at: str, action: str) -> None:
     """Do what passes the point on three ranks, and harm one of them there."""
-    before = support.Snapshot.take()
+    before = support.Snapshot.take(unmarked=True)
     procs = spawn(per_host={"gpus": 3})
     trainers = procs.spawn("trainers", Trainer)
     assert calls(trainers, "echo", 0) == ["ok"] * 3
