@@ -6,6 +6,7 @@ process it does to this very one; it needs nobody's help, also to wake up again.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -13,7 +14,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from monarch_nb.core.points import OnLink, armed
@@ -74,9 +75,8 @@ class ArmedFault:
         return False
 
     def stop(self, _: object) -> bool:
-        if self.seconds:
-            _wake_up_after(self.seconds)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        with _woken_after(self.seconds) if self.seconds else contextlib.nullcontext():
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread stops first
         return False
 
     def slow(self, _: object) -> bool:
@@ -165,12 +165,17 @@ class _Event(ctypes.Structure):
     )
 
 
-def _wake_up_after(seconds: float) -> None:
-    # A timer of the kernel's: it ticks while this process is stopped, and nobody else has to live
+@contextlib.contextmanager
+def _woken_after(seconds: float) -> Iterator[None]:
+    # By a timer of the kernel's: it ticks while this process is stopped, and nobody else has to
+    # live. It goes on ticking: the first time may come before the stop, on a busy machine.
     library = ctypes.CDLL(None, use_errno=True)
     timer = ctypes.c_void_p()
     event = _Event(None, signal.SIGCONT, _SIGEV_SIGNAL)
-    due = (ctypes.c_long * 4)(0, 0, int(seconds), int(seconds % 1 * 1e9))
+    pause = int(seconds), max(1, int(seconds % 1 * 1e9))
+    due = (ctypes.c_long * 4)(*pause, *pause)  # between two, until the first
     failed = library.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer))
     if failed or library.timer_settime(timer, 0, due, None):
         raise OSError(ctypes.get_errno(), "a timer that continues this process")
+    yield
+    library.timer_delete(timer)

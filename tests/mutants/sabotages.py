@@ -387,8 +387,8 @@ SABOTAGES: Final = (
     Sabotage(
         "who has stopped itself does not wake up",
         "monarch_nb/testing/armed.py",
-        "            _wake_up_after(self.seconds)\n",
-        "            pass\n",
+        "_woken_after(self.seconds) if self.seconds else",
+        "",
         "tests/testing/test_sweep.py",
     ),
     Sabotage(
