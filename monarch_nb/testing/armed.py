@@ -22,6 +22,7 @@ from monarch_nb.core.points import OnLink, armed
 AT_START: Final = "MONARCH_NB_FAULT"
 """In the environment of a rank that is started: what happens to it at `rank.started`."""
 _SIGEV_SIGNAL: Final = 0
+_LATE_S: Final = 1.0
 
 
 class ArmedFault:
@@ -167,15 +168,19 @@ class _Event(ctypes.Structure):
 
 @contextlib.contextmanager
 def _woken_after(seconds: float) -> Iterator[None]:
-    # By a timer of the kernel's: it ticks while this process is stopped, and nobody else has to
-    # live. It goes on ticking: the first time may come before the stop, on a busy machine.
+    # By timers of the kernel's: they tick while this process is stopped, and nobody else has to
+    # live. The first one may come before the stop, on a busy machine, and does nothing then.
     library = ctypes.CDLL(None, use_errno=True)
-    timer = ctypes.c_void_p()
-    event = _Event(None, signal.SIGCONT, _SIGEV_SIGNAL)
-    pause = int(seconds), max(1, int(seconds % 1 * 1e9))
-    due = (ctypes.c_long * 4)(*pause, *pause)  # between two, until the first
+    timers = [_continuing_timer(library, seconds + late_s) for late_s in (0.0, _LATE_S)]
+    yield
+    for each in timers:
+        library.timer_delete(each)
+
+
+def _continuing_timer(library: ctypes.CDLL, seconds: float) -> ctypes.c_void_p:
+    timer, event = ctypes.c_void_p(), _Event(None, signal.SIGCONT, _SIGEV_SIGNAL)
+    due = (ctypes.c_long * 4)(0, 0, int(seconds), max(1, int(seconds % 1 * 1e9)))
     failed = library.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer))
     if failed or library.timer_settime(timer, 0, due, None):
         raise OSError(ctypes.get_errno(), "a timer that continues this process")
-    yield
-    library.timer_delete(timer)
+    return timer

@@ -1,5 +1,8 @@
 """When an armed fault happens, in this very process: no mesh."""
 
+import subprocess
+import sys
+
 import pytest
 
 from monarch_nb.core import points
@@ -89,3 +92,13 @@ def test_a_bit_of_a_record_is_another_one(arm):
     record = bytearray(8)
     assert not breaks("link.send", 3, memoryview(record))
     assert record == bytearray([0] * 7 + [1])
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1e-9])  # the latter is over before the stop
+def test_a_process_that_stops_itself_goes_on(seconds):
+    stopping = f"ArmedFault('x', 'stop', {seconds}).passed(None)"
+    program = f"from monarch_nb.testing.armed import ArmedFault; {stopping}; print('on')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=20
+    )
+    assert done.stdout == "on\n"
