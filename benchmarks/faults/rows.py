@@ -52,7 +52,7 @@ class Row:
     def runs(self, wanted: int) -> dict[str, int]:
         """Return how often each test is run. Those that take long share what is `wanted` of the
         row, but each has a fifth of it."""
-        slow = [each for each in self.tests if each.partition("::")[0] in SLOW]
+        slow = [each for each in self.tests if each.partition(":")[0] in SLOW]
         some = max(math.ceil(wanted / 5), math.ceil(wanted / max(1, len(slow))))
         return {each: some if each in slow else wanted for each in self.tests}
 
