@@ -155,9 +155,17 @@ SABOTAGES: Final = (
     Sabotage(
         "memory that was lent does not come back",
         "monarch_nb/process/process.py",
+        "        if release.holders is None:\n"
+        "            self.payloads.taken_back(release.segment, message.source)\n",
+        "        if release.holders is None:\n            pass\n",
+        "tests/process/test_large_arguments.py",
+    ),
+    Sabotage(
+        "memory that actors of one process lend to each other does not come back",
+        "monarch_nb/process/process.py",
         "        if owner == self.id:\n            self.payloads.taken_back(segment, owner)",
         "        if owner == self.id:\n            pass",
-        "tests/process tests/data tests/faults/test_values.py",
+        "tests/process/test_large_arguments.py",
     ),
     # a host that says nothing
     Sabotage(
@@ -179,7 +187,8 @@ SABOTAGES: Final = (
         "monarch_nb/net/hosts/link.py",
         "if quiet_s > self._timing.outage_s:",
         "if False:",
-        "tests/net/test_outages.py tests/net/test_tree_simulated.py",
+        "tests/net/test_outages.py::"
+        "test_after_the_limit_the_host_is_lost_and_ends_what_runs_there",
     ),
     # waits end
     Sabotage(
@@ -194,7 +203,8 @@ SABOTAGES: Final = (
         "monarch_nb/process/supervision/supervision.py",
         "            self._stop_owned_by(process)\n",
         "            pass\n",
-        "tests/actors tests/process/test_supervision.py",
+        "tests/actors/test_deaths.py::"
+        "test_actors_elsewhere_end_with_the_process_of_their_owner",
     ),
     # interrupts
     Sabotage(

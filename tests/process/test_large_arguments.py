@@ -97,6 +97,10 @@ class Holder(Actor):
     def lends(self):
         return inside.lender().statistics()
 
+    @endpoint
+    def ask(self, holders):
+        return list(holders.measure.call(bytes(SIZE)).get(20).values())
+
 
 SIZE = 10_000_000
 CARRIERS = {
@@ -152,6 +156,17 @@ def test_large_bytes_of_a_result_are_lent_and_given_back(procs):
         lambda: not any(lent["leased_bytes"] for lent in holders.lends.call().get(20).values()), 5
     )
     holders.stop().get(10)
+
+
+def test_what_an_actor_lends_to_another_one_of_its_process_is_given_back(procs):
+    holders = procs.spawn("holders", Holder)
+    others = procs.spawn("others", Holder)
+    assert list(holders.ask.call(others).get(30).values()) == [[SIZE] * 4] * 4
+    eventually(
+        lambda: not any(lent["leased_bytes"] for lent in holders.lends.call().get(20).values()), 5
+    )
+    holders.stop().get(10)
+    others.stop().get(10)
 
 
 def test_bytes_that_change_after_the_call_arrive_as_they_were(procs):
