@@ -1,6 +1,7 @@
 """What a call's arguments borrow goes back when the call has ended, not with the next one."""
 
 import os
+import signal
 import threading
 from collections import OrderedDict
 
@@ -94,6 +95,10 @@ class Holder(Actor):
         return {"made": [bytes(size)]}
 
     @endpoint
+    def pid(self):
+        return os.getpid()
+
+    @endpoint
     def lends(self):
         return inside.lender().statistics()
 
@@ -167,6 +172,16 @@ def test_what_an_actor_lends_to_another_one_of_its_process_is_given_back(procs):
     )
     holders.stop().get(10)
     others.stop().get(10)
+
+
+def test_what_was_lent_to_a_process_that_dies_comes_back(spawn, failures):
+    holders = spawn({"gpus": 2}).spawn("holders", Holder)
+    holders.keep.call(LARGE).get(20)
+    assert inside.leased_bytes() >= LARGE.nbytes
+    for pid in holders.pid.call().get(20).values():
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: inside.leased_bytes() == 0, 5)
+    eventually(lambda: failures)
 
 
 def test_bytes_that_change_after_the_call_arrive_as_they_were(procs):
