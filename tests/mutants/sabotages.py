@@ -120,14 +120,14 @@ SABOTAGES: Final = (
         "monarch_nb/core/wire/frames.py",
         "if at + sum(lengths) != len(frame) or (count and min(lengths) < HEADER.size):",
         "if count and min(lengths) < HEADER.size:",
-        "tests/core/wire tests/net/test_streams.py",
+        "tests/net/test_streams.py::test_a_batch_that_is_not_whole_is_refused",
     ),
     Sabotage(
         "a number in a message may be a truth value",
         "monarch_nb/core/wire/messages/codec.py",
         "    if type(value) is not int:\n",
         "    if not isinstance(value, int):\n",
-        "tests/core/test_messages.py",
+        "tests/core/test_messages.py::test_what_is_wrong_is_said",
     ),
     Sabotage(
         "memory that was lent does not come back",
@@ -152,6 +152,14 @@ SABOTAGES: Final = (
         "tests/process/test_large_arguments.py::"
         "test_what_was_lent_to_a_process_that_dies_comes_back",
     ),
+    Sabotage(
+        "what a rank that was given up says later counts",
+        "monarch_nb/process/process.py",
+        "if self._cut_off and message.source in self._cut_off:",
+        "if False:",
+        "tests/faults/test_stopped.py::"
+        "test_unreachable_after_the_grace_and_what_it_says_later_is_dropped",
+    ),
     # a host that says nothing
     Sabotage(
         "no sign of life is sent",
@@ -165,7 +173,8 @@ SABOTAGES: Final = (
         "monarch_nb/net/hosts/link.py",
         "if quiet_s > self._timing.silent_s and not self._is_silent:",
         "if False:",
-        "tests/net/test_pulse.py tests/net/test_outages.py",
+        "tests/net/test_outages.py::"
+        "test_an_outage_of_3_s_during_10_000_calls_loses_and_doubles_none",
     ),
     Sabotage(
         "a host that is not heard is never given up",
@@ -248,6 +257,13 @@ SABOTAGES: Final = (
         "                del wait.who[who]\n",
         "                pass\n",
         "tests/core/test_key_values.py",
+    ),
+    Sabotage(
+        "a collective is waited for longer than its group allows",
+        "monarch_nb/worker/groups/waits.py",
+        "limit_s, waited_s = self._timeout.total_seconds(), time",
+        "limit_s, waited_s = self._timeout.total_seconds() + 9.0, time",
+        "tests/worker/groups/test_collectives.py::test_the_time_of_the_group_is_counted",
     ),
     # interrupts
     Sabotage(

@@ -112,6 +112,13 @@ STRANGERS: Final = (
         "if False:",
         "tests/data/test_registry.py",
     ),
+    Sabotage(
+        "others can read what is written for one user",
+        "monarch_nb/net/private.py",
+        "with os.fdopen(os.open(path, flags, 0o600)",
+        "with os.fdopen(os.open(path, flags, 0o644)",
+        "tests/security/test_known_hosts.py::test_they_are_listed_and_a_known_key_is_not_replaced",
+    ),
     # files that come from others
     Sabotage(
         "a file of a workspace may leave it",
@@ -255,5 +262,20 @@ STRANGERS: Final = (
         "                if now - client.heard > SILENCE_S:\n",
         "                if False:\n",
         "tests/notebook/view/browser/test_channels.py",
+    ),
+    Sabotage(
+        "what a page orders twice is done twice",
+        "monarch_nb/notebook/view/answers/pending_requests.py",
+        "        if key in self._done:\n",
+        "        if False:\n",
+        "tests/notebook/view/answers/test_hub.py::"
+        "test_an_action_that_is_sent_again_is_not_done_again",
+    ),
+    Sabotage(
+        "any number of questions of pages waits",
+        "monarch_nb/notebook/view/answers/pending_requests.py",
+        "            if len(self._waiting) >= MAX_WAITING:\n",
+        "            if False:\n",
+        "tests/notebook/view/answers/test_hub.py::test_threads_are_bounded_and_too_much_is_refused",
     ),
 )
