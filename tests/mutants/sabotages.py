@@ -157,8 +157,7 @@ SABOTAGES: Final = (
         "monarch_nb/process/process.py",
         "if self._cut_off and message.source in self._cut_off:",
         "if False:",
-        "tests/faults/test_stopped.py::"
-        "test_unreachable_after_the_grace_and_what_it_says_later_is_dropped",
+        "tests/faults/test_stopped.py::test_a_message_of_a_rank_that_was_given_up_is_dropped",
     ),
     # a host that says nothing
     Sabotage(

@@ -11,7 +11,7 @@ STRANGERS: Final = (
         "monarch_nb/net/private.py",
         "or info.st_uid != os.getuid() or info.st_mode & 0o077:",
         "or info.st_uid != os.getuid():",
-        "tests/security/test_run_dir.py",
+        "tests/security/test_run_dir.py::test_a_loose_directory_is_refused",
     ),
     Sabotage(
         "others may replace what is in a folder",
@@ -182,14 +182,16 @@ STRANGERS: Final = (
         "monarch_nb/net/hosts/listener.py",
         "            if now > each.until:\n",
         "            if False:\n",
-        "tests/net/test_broken_peers.py tests/security/test_strangers.py tests/net/test_floods.py",
+        "tests/net/test_floods.py::"
+        "test_strangers_take_few_files_and_calls_and_spawns_go_on",
     ),
     Sabotage(
         "any number of strangers is waited for",
         "monarch_nb/net/hosts/listener.py",
         "while len(self._arrivals) >= _MOST:",
         "while False:",
-        "tests/net/test_broken_peers.py tests/security/test_strangers.py tests/net/test_floods.py",
+        "tests/net/test_floods.py::"
+        "test_strangers_take_few_files_and_calls_and_spawns_go_on",
     ),
     Sabotage(
         "a frame may be as long as it says",
