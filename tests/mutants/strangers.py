@@ -182,16 +182,14 @@ STRANGERS: Final = (
         "monarch_nb/net/hosts/listener.py",
         "            if now > each.until:\n",
         "            if False:\n",
-        "tests/net/test_floods.py::"
-        "test_strangers_take_few_files_and_calls_and_spawns_go_on",
+        "tests/net/test_floods.py::test_strangers_take_few_files_and_calls_and_spawns_go_on",
     ),
     Sabotage(
         "any number of strangers is waited for",
         "monarch_nb/net/hosts/listener.py",
         "while len(self._arrivals) >= _MOST:",
         "while False:",
-        "tests/net/test_floods.py::"
-        "test_strangers_take_few_files_and_calls_and_spawns_go_on",
+        "tests/net/test_floods.py::test_strangers_take_few_files_and_calls_and_spawns_go_on",
     ),
     Sabotage(
         "a frame may be as long as it says",
