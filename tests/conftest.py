@@ -23,6 +23,9 @@ import monarch_nb
 from monarch_nb import ProcMesh, this_host
 from monarch_nb.control.client import running_client
 from tests import inside, support
+from tests.goals import goal, pytest_terminal_summary
+
+__all__ = ["goal", "pytest_terminal_summary"]
 
 hypothesis.settings.register_profile("push", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("nightly", max_examples=5000, deadline=None)
@@ -324,6 +327,7 @@ _PROBES: dict[str, str | Callable[[], str | None]] = {
     "memory_cgroup": "d=/sys/fs/cgroup/memory/mnb-probe-$$; mkdir $d; rmdir $d",
     "netns": "n=mnb-probe-$$; ip netns add $n; trap 'ip netns del $n' 0;"
     " ip -n $n link add v0 type veth peer name v1",
+    "pids_cgroup": "d=/sys/fs/cgroup/pids/mnb-probe-$$; mkdir $d; rmdir $d",
     "pidns": "unshare --pid --fork --mount-proc true",
     "private_shm": "unshare --mount mount -t tmpfs -o size=1m none /dev/shm",
     "root": "test $(id -u) = 0",

@@ -49,7 +49,7 @@ def test_all_ranks_of_the_host_end_and_are_told_as_one(
     at = time.monotonic()
     os.kill(pid, number)
     errors = [future.exception(timeout=30) for future in [together, *single]]
-    what = f"5 {number.name} of the {victim}"
+    what = f"{number.name} of the {victim}"
     goal(f"{what}: all calls ended", time.monotonic() - at, goal_s)
     assert all(type(error) is kind for error in errors)
     assert [error.ranks for error in errors] == [(0, 1, 2, 3), (0,), (1,), (2,), (3,)]
