@@ -103,13 +103,32 @@ def test_values_of_the_healthy_ranks_are_kept(mesh, failures):
     only(failures)
 
 
+class Telling(Actor):
+    """Tells when it ends."""
+
+    def __init__(self, told):
+        self.told = told
+
+    @endpoint
+    def pid(self):
+        return os.getpid()
+
+    def __cleanup__(self, error):
+        self.told.send("ended")
+
+
 class Spawner(Actor):
-    """Owns processes; a reference to its actors outlives it."""
+    """Owns processes, and actors on others; a reference to its actors outlives it."""
 
     @endpoint
     def spawn(self):
         self.procs = this_host().spawn_procs({"gpus": 1})
         return self.procs.spawn("held", Counter)
+
+    @endpoint
+    def spawn_on(self, procs, told):
+        self.owned = procs.spawn("owned", Telling, told)
+        return self.owned.pid.call_one().get(5)
 
     @endpoint
     def die(self):
@@ -131,3 +150,13 @@ def test_a_reference_to_what_a_dead_process_owned(mesh, failures):
             return True
 
     support.eventually(refused)
+
+
+@pytest.mark.fault
+def test_actors_elsewhere_end_with_the_process_of_their_owner(mesh, failures):
+    port, told = Channel.open()
+    spawner = mesh.slice(gpus=0).spawn("spawner", Spawner)
+    spawner.spawn_on.call_one(mesh.slice(gpus=1), port).get(10)
+    spawner.die.broadcast()
+    only(failures)
+    assert told.recv().get(5) == "ended"

@@ -321,11 +321,14 @@ threading.Event().wait()
     reader, writer = os.pipe()
     command = [sys.executable, "-c", code, str(reader)]
     with subprocess.Popen(command, pass_fds=[reader], stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"tied\n"
-        os.close(reader)
-        assert process.poll() is None
-        os.close(writer)
-        assert process.wait(10) == -9
+        try:
+            assert process.stdout.readline() == b"tied\n"
+            os.close(reader)
+            assert process.poll() is None
+            os.close(writer)
+            assert process.wait(10) == -9
+        finally:
+            process.kill()
 
 
 def test_both_ways_of_finding_children_agree():

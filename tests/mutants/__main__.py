@@ -1,7 +1,7 @@
 """`python -m tests.mutants [WORD ...]`: do each sabotage whose name has one of these words.
 
 In a copy of the working tree, one after the other: a test has to fail that passes without it.
-Prints a line for each; the exit code is 1 where one was not noticed.
+Prints a line for each, and in the end those that were not noticed; the exit code is 1 then.
 """
 
 import os
@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.mutants.sabotages import SABOTAGES, Sabotage
+from tests.mutants.sabotage import Sabotage
+from tests.mutants.sabotages import SABOTAGES
 from tests.source import ROOT
 
 LIMIT_S = 600
@@ -30,7 +31,9 @@ def main(words: Sequence[str]) -> int:
         copy_tree(copy)
         survivors = [each for each in chosen if not is_noticed(each, copy)]
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} sabotages were noticed")
-    return 1 if survivors else 0
+    for each in survivors:
+        print(f"not noticed: {each.name} ({each.file})")
+    return 1 if survivors or not chosen else 0
 
 
 def copy_tree(copy: Path) -> None:
@@ -51,9 +54,10 @@ def is_noticed(sabotage: Sabotage, copy: Path) -> bool:
     began = time.monotonic()
     with sabotaged(sabotage, copy):
         failed = first_failure(sabotage.tests.split(), copy)
-    tests = sabotage.tests.split() if failed in (None, HANGS) else [failed]
+    tests = sabotage.tests.split() if failed == HANGS else [failed or ""]
     is_its_own = failed is not None and first_failure(tests, copy) is None
-    said = f"noticed by {failed}" if is_its_own else f"NOT NOTICED (failed: {failed})"
+    without = f"{failed} fails without it, too" if failed else "all tests pass"
+    said = f"noticed by {failed}" if is_its_own else f"NOT NOTICED: {without}"
     print(f"{time.monotonic() - began:5.0f} s  {sabotage.name}: {said}", flush=True)
     return is_its_own
 
@@ -74,19 +78,24 @@ def first_failure(tests: Sequence[str], copy: Path) -> str | None:
     paths = os.pathsep.join([str(copy), str(copy / "kernel")])
     tier = "not nightly and not browser and not gpu"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", tier]
-    ran = subprocess.run(
-        [*command, "--timeout=120", "-o", "faulthandler_timeout=0", "-rfE", *tests],
-        cwd=copy,
-        env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    try:
+        ran = subprocess.run(
+            [*command, "--timeout=120", "-o", "faulthandler_timeout=0", "-rfE", *tests],
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return HANGS
     named = re.findall(r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", ran.stdout, re.MULTILINE)
-    if ran.returncode not in (PASSED, FAILED):
+    if ran.returncode == PASSED:
+        return None
+    if not named and ran.returncode != FAILED:
         raise RuntimeError(f"pytest did not run {tests}: {ran.stdout[-2_000:]}{ran.stderr}")
-    return next(iter(named), HANGS) if ran.returncode == FAILED else None
+    return next(iter(named), HANGS)
 
 
 if __name__ == "__main__":

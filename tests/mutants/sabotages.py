@@ -1,20 +1,12 @@
 """What is sabotaged: one line of code for each promise, and who has to notice."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
-
-class Sabotage(NamedTuple):
-    """`old`, which stands once in `file`, becomes `new`; one of `tests`, as pytest names them, is
-    to fail then."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: str
-
+from tests.mutants.sabotage import Sabotage
+from tests.mutants.strangers import STRANGERS
 
 SABOTAGES: Final = (
+    *STRANGERS,
     # processes end with their owner
     Sabotage(
         "no signal at the death of the parent",
@@ -37,69 +29,47 @@ SABOTAGES: Final = (
         "        if True:\n",
         "tests/host/test_guard.py",
     ),
-    # other users of the machine are strangers
     Sabotage(
-        "others may enter a private folder",
-        "monarch_nb/net/private.py",
-        "or info.st_uid != os.getuid() or info.st_mode & 0o077:",
-        "or info.st_uid != os.getuid():",
-        "tests/security/test_run_dir.py",
+        "who does not leave when it is told to stays",
+        "monarch_nb/host/agent/rank_states.py",
+        "if rank.pid is not None and rank.kill_at is not None and rank.kill_at <= now:",
+        "if False:",
+        "tests/host/test_rank_states.py",
     ),
     Sabotage(
-        "others may replace what is in a folder",
-        "monarch_nb/net/private.py",
-        "is_safe = is_sticky or not info.st_mode & _OTHERS_MAY_WRITE",
-        "is_safe = True",
-        "tests/security/test_shared_folders.py",
+        "the end of the pipe ends nobody",
+        "monarch_nb/host/guard.py",
+        "flags | os.O_ASYNC)",
+        "flags)",
+        "tests/host/test_parts.py::test_the_rope_alone_ends_a_process",
     ),
     Sabotage(
-        "code is imported from where others may write",
-        "monarch_nb/net/private.py",
-        "or not is_mine or info.st_mode & _OTHERS_MAY_WRITE:",
-        "or not is_mine:",
-        "tests/security/test_shared_folders.py",
+        "the kernel that is out of memory may end the agent first",
+        "monarch_nb/host/zygote/child.py",
+        "    guard.prefer_as_victim(_VICTIM_SCORE)\n",
+        "",
+        "tests/host/test_started.py",
     ),
     Sabotage(
-        "a key that others can read is used",
-        "monarch_nb/net/private.py",
-        "if info.st_uid != os.getuid() or stat.S_IMODE(info.st_mode) & 0o077:",
-        "if info.st_uid != os.getuid():",
-        "tests/security/test_run_dir.py",
+        "the run dir of a living owner is swept",
+        "monarch_nb/host/rundir.py",
+        "        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n        shutil.rmtree",
+        "        shutil.rmtree",
+        "tests/host/test_rundir.py",
     ),
     Sabotage(
-        "a key is written over what is there",
-        "monarch_nb/net/private.py",
-        "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC\n    with",
-        "os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC\n    with",
-        "tests/security/test_run_dir.py",
+        "the run dirs of dead owners stay",
+        "monarch_nb/host/rundir.py",
+        "        sweep(base)\n        with contextlib",
+        "        with contextlib",
+        "tests/host/test_rundir.py",
     ),
     Sabotage(
-        "who is not on the allow-list is let in",
-        "monarch_nb/net/hosts/joining.py",
-        "return domain == wire.ZAP_DOMAIN and key in self._keys",
-        "return domain == wire.ZAP_DOMAIN",
-        "tests/net/test_joining.py tests/security/test_strangers.py",
-    ),
-    Sabotage(
-        "who knows a session's name need not know its secret",
-        "monarch_nb/net/hosts/handshake.py",
-        ").derive(key)",
-        ").derive(b'')",
-        "tests/net/test_session.py",
-    ),
-    Sabotage(
-        "another user's connection is welcome",
-        "monarch_nb/control/local_server.py",
-        "if _user_of(stream) == self._user:",
-        "if True:",
-        "tests/security/test_local_server.py",
-    ),
-    Sabotage(
-        "any key opens a kept mesh",
-        "monarch_nb/host/agent/keeping.py",
-        "if not self._key or not hmac.compare_digest(self._key, key):",
-        "if not self._key:",
-        "tests/host/test_keeping.py",
+        "a child that was forked has its parent's connections",
+        "monarch_nb/net/links.py",
+        "os.register_at_fork(after_in_child=_sever_all)\n",
+        "",
+        "tests/faults/test_forks.py::test_a_forked_child_that_runs_on_answers_nothing",
     ),
     # who drives a mesh
     Sabotage(
@@ -107,6 +77,13 @@ SABOTAGES: Final = (
         "monarch_nb/host/agent/keeping.py",
         "if not self.is_alone and not wanted.fence:",
         "if False:",
+        "tests/host/test_keeping.py",
+    ),
+    Sabotage(
+        "the time of a kept mesh is never over",
+        "monarch_nb/host/agent/keeping.py",
+        "self._alone_since + self._for_s",
+        "self._alone_since + 1e9",
         "tests/host/test_keeping.py",
     ),
     # nothing is lost, nothing comes twice
@@ -143,21 +120,44 @@ SABOTAGES: Final = (
         "monarch_nb/core/wire/frames.py",
         "if at + sum(lengths) != len(frame) or (count and min(lengths) < HEADER.size):",
         "if count and min(lengths) < HEADER.size:",
-        "tests/core/wire tests/net/test_streams.py",
+        "tests/net/test_streams.py::test_a_batch_that_is_not_whole_is_refused",
     ),
     Sabotage(
         "a number in a message may be a truth value",
         "monarch_nb/core/wire/messages/codec.py",
         "    if type(value) is not int:\n",
         "    if not isinstance(value, int):\n",
-        "tests/core/test_messages.py",
+        "tests/core/test_messages.py::test_what_is_wrong_is_said",
     ),
     Sabotage(
         "memory that was lent does not come back",
         "monarch_nb/process/process.py",
+        "        if release.holders is None:\n"
+        "            self.payloads.taken_back(release.segment, message.source)\n",
+        "        if release.holders is None:\n            pass\n",
+        "tests/process/test_large_arguments.py",
+    ),
+    Sabotage(
+        "memory that actors of one process lend to each other does not come back",
+        "monarch_nb/process/process.py",
         "        if owner == self.id:\n            self.payloads.taken_back(segment, owner)",
         "        if owner == self.id:\n            pass",
-        "tests/process tests/data tests/faults/test_values.py",
+        "tests/process/test_large_arguments.py",
+    ),
+    Sabotage(
+        "a process that has died keeps what it was lent",
+        "monarch_nb/process/process.py",
+        "        self.payloads.forget(ended.process)\n",
+        "",
+        "tests/process/test_large_arguments.py::"
+        "test_what_was_lent_to_a_process_that_dies_comes_back",
+    ),
+    Sabotage(
+        "what a rank that was given up says later counts",
+        "monarch_nb/process/process.py",
+        "if self._cut_off and message.source in self._cut_off:",
+        "if False:",
+        "tests/faults/test_stopped.py::test_a_message_of_a_rank_that_was_given_up_is_dropped",
     ),
     # a host that says nothing
     Sabotage(
@@ -172,14 +172,37 @@ SABOTAGES: Final = (
         "monarch_nb/net/hosts/link.py",
         "if quiet_s > self._timing.silent_s and not self._is_silent:",
         "if False:",
-        "tests/net/test_pulse.py tests/net/test_outages.py",
+        "tests/net/test_outages.py::"
+        "test_an_outage_of_3_s_during_10_000_calls_loses_and_doubles_none",
     ),
     Sabotage(
         "a host that is not heard is never given up",
         "monarch_nb/net/hosts/link.py",
         "if quiet_s > self._timing.outage_s:",
         "if False:",
-        "tests/net/test_outages.py tests/net/test_tree_simulated.py",
+        "tests/net/test_outages.py::test_after_the_limit_the_host_is_lost_and_ends_what_runs_there",
+    ),
+    Sabotage(
+        "no heartbeats are asked for",
+        "monarch_nb/net/wire.py",
+        "socket.heartbeat_ivl = int(interval_s * 1000)",
+        "socket.heartbeat_ivl = 0",
+        "tests/net/test_pulse.py",
+    ),
+    Sabotage(
+        "a rank that is not heard is never given up",
+        "monarch_nb/host/agent/rank_states.py",
+        "            if rank.unreachable_at is not None and rank.unreachable_at <= now:\n",
+        "            if False:\n",
+        "tests/host/test_rank_states.py",
+    ),
+    Sabotage(
+        "a rank that was given up may come back",
+        "monarch_nb/host/agent/rank_states.py",
+        "        yield Kill(rank.proc, signal.SIGKILL)\n"
+        "        yield from self._ended(Ended(rank.proc, unreachable_s",
+        "        yield from self._ended(Ended(rank.proc, unreachable_s",
+        "tests/host/test_rank_states.py",
     ),
     # waits end
     Sabotage(
@@ -194,7 +217,52 @@ SABOTAGES: Final = (
         "monarch_nb/process/supervision/supervision.py",
         "            self._stop_owned_by(process)\n",
         "            pass\n",
-        "tests/actors tests/process/test_supervision.py",
+        "tests/actors/test_deaths.py::test_actors_elsewhere_end_with_the_process_of_their_owner",
+    ),
+    Sabotage(
+        "an argument that cannot be read is never answered",
+        "monarch_nb/actors/sync_driver.py",
+        "            method, args, kwargs, has_port, _ = self.open(message)\n",
+        "            try:\n"
+        "                method, args, kwargs, has_port, _ = self.open(message)\n"
+        "            except Exception:\n"
+        "                return\n",
+        "tests/faults/test_values.py::test_one_that_raises_on_arrival_is_an_error_of_the_call",
+    ),
+    Sabotage(
+        "a call that was cancelled runs all the same",
+        "monarch_nb/actors/driver.py",
+        "if not self.interrupts.begin((message.source, message.reply)):",
+        "if not self.interrupts.begin((message.source, message.reply)) and False:",
+        "tests/process/test_future.py::test_cancel_a_call_that_is_queued",
+    ),
+    Sabotage(
+        "an actor goes on after what is no exception",
+        "monarch_nb/actors/driver.py",
+        "elif message.reply and not has_port and issubclass(kind, _SURVIVED):",
+        "elif message.reply and not has_port:",
+        "tests/process/test_supervision.py",
+    ),
+    Sabotage(
+        "what nobody got does not come back",
+        "monarch_nb/actors/undeliverable.py",
+        "    if message.flags & RETURN:\n",
+        "    if False:\n",
+        "tests/actors/test_undeliverable.py",
+    ),
+    Sabotage(
+        "who waits for a key and dies is waited for",
+        "monarch_nb/core/key_values.py",
+        "                del wait.who[who]\n",
+        "                pass\n",
+        "tests/core/test_key_values.py",
+    ),
+    Sabotage(
+        "a collective is waited for longer than its group allows",
+        "monarch_nb/worker/groups/waits.py",
+        "limit_s, waited_s = self._timeout.total_seconds(), time",
+        "limit_s, waited_s = self._timeout.total_seconds() + 9.0, time",
+        "tests/worker/groups/test_collectives.py::test_the_time_of_the_group_is_counted",
     ),
     # interrupts
     Sabotage(
@@ -218,78 +286,6 @@ SABOTAGES: Final = (
         "            ended.get()\n        return mesh\n",
         "            del mesh\n            ended.get()\n        return new.view()\n",
         "tests/control/jobs/test_scaling.py",
-    ),
-    # files that come from others
-    Sabotage(
-        "a file of a workspace may leave it",
-        "monarch_nb/core/wire/manifest.py",
-        r'if "\0" in path or not {"", ".", ".."}.isdisjoint(parts) or parts[0] == OWN:',
-        r'if "\0" in path or parts[0] == OWN:',
-        "tests/services/workspace/test_receiver.py",
-    ),
-    Sabotage(
-        "a link of a workspace may leave it",
-        "monarch_nb/core/wire/manifest.py",
-        'or ".." in parts[ups:] or ups > depth:',
-        'or ".." in parts[ups:]:',
-        "tests/services/workspace/test_receiver.py",
-    ),
-    Sabotage(
-        "a file is written through a link of somebody's",
-        "monarch_nb/services/workspace/receiver.py",
-        "        if not self._is_real(path.parent):\n            raise OSError",
-        "        if False:\n            raise OSError",
-        "tests/services/workspace/test_receiver.py",
-    ),
-    Sabotage(
-        "half a file is taken for whole",
-        "monarch_nb/services/workspace/receiver.py",
-        "if size != entry.size:",
-        "if False:",
-        "tests/services/workspace/test_receiver.py",
-    ),
-    Sabotage(
-        "another key of a known host is taken",
-        "monarch_nb/net/known_hosts.py",
-        "if before is not None and before.key != key.encode():",
-        "if False:",
-        "tests/security/test_known_hosts.py",
-    ),
-    # bytes of others
-    Sabotage(
-        "a record may be as long as it says",
-        "monarch_nb/net/hosts/records.py",
-        "if not _TAG_BYTES <= size <= BODY_BYTES + _TAG_BYTES:",
-        "if not _TAG_BYTES <= size:",
-        "tests/net/test_session.py",
-    ),
-    Sabotage(
-        "a piece may end behind its record",
-        "monarch_nb/net/hosts/pieces.py",
-        "    if end > len(data):\n",
-        "    if False:\n",
-        "tests/net/test_pieces.py",
-    ),
-    Sabotage(
-        "a part may be of any size",
-        "monarch_nb/net/hosts/pieces.py",
-        "or not 0 < part.reply <= PIECE_BYTES:",
-        "or not 0 < part.reply:",
-        "tests/net/test_pieces.py",
-    ),
-    Sabotage(
-        "who greets and says no more is waited for without end",
-        "monarch_nb/net/hosts/listener.py",
-        "            if now > each.until:\n",
-        "            if False:\n",
-        "tests/net/test_broken_peers.py tests/security/test_strangers.py tests/net/test_floods.py",
-    ),
-    Sabotage(
-        "any number of strangers is waited for",
-        "monarch_nb/net/hosts/listener.py",
-        "while len(self._arrivals) >= _MOST:",
-        "while False:",
-        "tests/net/test_broken_peers.py tests/security/test_strangers.py tests/net/test_floods.py",
     ),
     # decisions
     Sabotage(
@@ -398,6 +394,55 @@ SABOTAGES: Final = (
         "                yield from ()\n",
         "tests/testing/test_plugin.py",
     ),
+    Sabotage(
+        "a step of a loop is taken by some and not by others",
+        "monarch_nb/core/elastic/record.py",
+        "        if not all(each.is_prepared for each in behind.values()):\n",
+        "        if False:\n",
+        "tests/core/elastic/test_record.py",
+    ),
+    Sabotage(
+        "a loop is mended for ever",
+        "monarch_nb/core/elastic/record.py",
+        "        if self.recoveries > MAX_RECOVERIES:\n",
+        "        if False:\n",
+        "tests/core/elastic/test_record.py",
+    ),
+    Sabotage(
+        "who is ready for an earlier recovery is ready for this one",
+        "monarch_nb/core/elastic/record.py",
+        " or generation != self.generation:\n",
+        ":\n",
+        "tests/core/elastic/test_record.py",
+    ),
+    Sabotage(
+        "cells are run again in the order in which they were found",
+        "monarch_nb/core/elastic/replay.py",
+        "    return sorted(found)\n",
+        "    return found\n",
+        "tests/core/elastic/test_replay.py",
+    ),
+    Sabotage(
+        "training is run again in a new process",
+        "monarch_nb/core/elastic/replay.py",
+        "    return bool(names.defines) and not _works(ast.parse(code))\n",
+        "    return bool(names.defines)\n",
+        "tests/notebook/cells/test_past_cells.py",
+    ),
+    Sabotage(
+        "a selection is cut to what is there",
+        "monarch_nb/core/shape/selection.py",
+        "if last <= size and step != 0 else",
+        "if step != 0 else",
+        "tests/core/shape/test_selection.py",
+    ),
+    Sabotage(
+        "a rank waits in a collective that has ended",
+        "monarch_nb/core/hangs/collectives.py",
+        "        if entry.done:\n            found = None\n",
+        "        if entry.done:\n            pass\n",
+        "tests/core/hangs/test_collectives.py",
+    ),
     # what a person reads
     Sabotage(
         "a question is cleared away with the line above it",
@@ -405,5 +450,33 @@ SABOTAGES: Final = (
         "                cell.output.make_way()\n                asked =",
         "                cell.output.settle()\n                asked =",
         "tests/notebook/debug/test_input.py",
+    ),
+    Sabotage(
+        "who writes more than is taken is not slowed down",
+        "monarch_nb/host/output.py",
+        "        elif pipe.is_full and not self._drops:\n",
+        "        elif False:\n",
+        "tests/host/test_output.py",
+    ),
+    Sabotage(
+        "output that was left out is not counted",
+        "monarch_nb/host/output.py",
+        "        self._skipped += len(data) - len(kept)\n",
+        "",
+        "tests/host/test_parts.py",
+    ),
+    Sabotage(
+        "the log of a rank that nobody drives grows without end",
+        "monarch_nb/data/record_log.py",
+        "if self._size and self._size + size > self._limit:",
+        "if False:",
+        "tests/data/test_record_log.py",
+    ),
+    Sabotage(
+        "what is kept for a page grows with each cell",
+        "monarch_nb/notebook/output/kept.py",
+        "                while len(self._cells) > MAX_CELLS:\n",
+        "                while False:\n",
+        "tests/notebook/output/test_kept.py",
     ),
 )

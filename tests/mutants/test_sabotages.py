@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.mutants.sabotages import SABOTAGES, Sabotage
+from tests.mutants.sabotage import Sabotage
+from tests.mutants.sabotages import SABOTAGES
 from tests.source import ROOT
 
 
@@ -11,7 +12,9 @@ def test_the_line_stands_once_and_its_tests_are_there(sabotage: Sabotage) -> Non
     assert (ROOT / sabotage.file).read_text().count(sabotage.old) == 1
     assert sabotage.new != sabotage.old
     for test in sabotage.tests.split():
-        assert (ROOT / test.partition("::")[0]).exists(), test
+        path, _, name = test.partition("::")
+        assert (ROOT / path).exists(), test
+        assert not name or f"def {name}(" in (ROOT / path).read_text(), test
 
 
 def test_names_are_different() -> None:

@@ -153,12 +153,13 @@ def test_what_is_no_ticket_is_said_and_not_shown(job, line):
     assert "no ticket of a monarch_nb job" in job(1).refused(0, ticket=line)
 
 
-def test_a_host_with_another_python_is_told_and_so_is_the_job(job):
+@pytest.mark.parametrize("name, version", [("Python", "3.9.1"), ("monarch_nb", "0.0.9")])
+def test_a_host_with_another_version_is_told_and_so_is_the_job(job, name, version):
     one = job(1)
-    theirs = versions() | {"Python": "3.9.1"}
-    with pytest.raises(LaunchError, match=r"Python 3.9.1 is installed there, \S+ here"):
+    theirs = versions() | {name: version}
+    with pytest.raises(LaunchError, match=rf"{name} {version} is installed there, \S+ here"):
         offer(one.ticket, Offer(PROTOCOL, theirs, one.ticket.job, 0, "old", []), 10.0)
-    with pytest.raises(RuntimeError, match=r"node0 did not join: old: Python 3.9.1 is"):
+    with pytest.raises(RuntimeError, match=rf"node0 did not join: old: {name} {version} is"):
         one.hosts.initialized.get(5)
 
 

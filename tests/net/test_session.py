@@ -48,8 +48,10 @@ class Ends:
         self.outgoing.begin_again(self.incoming.received)
 
     def finish(self) -> None:
+        self.acknowledge()
         while not self.outgoing.is_empty:
             self.send()
+            assert self.on_the_way, "what the other end lacks is sent"
             self.arrive()
             self.acknowledge()
 

@@ -18,7 +18,7 @@ from monarch_nb.host.rundir import new_run_dir
 from monarch_nb.net import wire
 from monarch_nb.net.links import Links
 from monarch_nb.net.outbox import open_queue
-from monarch_nb.net.streams import StreamReader, split
+from monarch_nb.net.streams import MAX_FRAME_BYTES, StreamReader, split
 from tests.source import ROOT
 from tests.support import eventually
 
@@ -69,6 +69,12 @@ def test_noise_is_a_protocol_error_or_waits_for_more(noise):
         StreamReader().feed(noise)
     except ProtocolError:
         return
+
+
+@pytest.mark.parametrize("size", [0, frames.HEADER.size - 1, MAX_FRAME_BYTES + 1, (1 << 32) - 1])
+def test_a_frame_of_a_size_that_none_has_is_not_waited_for(size):
+    with pytest.raises(ProtocolError):
+        StreamReader().feed(size.to_bytes(4, "little") + b"x")
 
 
 def test_a_large_buffer_is_received_in_its_place():

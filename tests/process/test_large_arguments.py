@@ -1,6 +1,7 @@
 """What a call's arguments borrow goes back when the call has ended, not with the next one."""
 
 import os
+import signal
 import threading
 from collections import OrderedDict
 
@@ -94,8 +95,16 @@ class Holder(Actor):
         return {"made": [bytes(size)]}
 
     @endpoint
+    def pid(self):
+        return os.getpid()
+
+    @endpoint
     def lends(self):
         return inside.lender().statistics()
+
+    @endpoint
+    def ask(self, holders):
+        return list(holders.measure.call(bytes(SIZE)).get(20).values())
 
 
 SIZE = 10_000_000
@@ -152,6 +161,27 @@ def test_large_bytes_of_a_result_are_lent_and_given_back(procs):
         lambda: not any(lent["leased_bytes"] for lent in holders.lends.call().get(20).values()), 5
     )
     holders.stop().get(10)
+
+
+def test_what_an_actor_lends_to_another_one_of_its_process_is_given_back(procs):
+    holders = procs.spawn("holders", Holder)
+    others = procs.spawn("others", Holder)
+    assert list(holders.ask.call(others).get(30).values()) == [[SIZE] * 4] * 4
+    eventually(
+        lambda: not any(lent["leased_bytes"] for lent in holders.lends.call().get(20).values()), 5
+    )
+    holders.stop().get(10)
+    others.stop().get(10)
+
+
+def test_what_was_lent_to_a_process_that_dies_comes_back(spawn, failures):
+    holders = spawn({"gpus": 2}).spawn("holders", Holder)
+    holders.keep.call(LARGE).get(20)
+    assert inside.leased_bytes() >= LARGE.nbytes
+    for pid in holders.pid.call().get(20).values():
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: inside.leased_bytes() == 0, 5)
+    eventually(lambda: failures)
 
 
 def test_bytes_that_change_after_the_call_arrive_as_they_were(procs):

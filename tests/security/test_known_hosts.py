@@ -119,8 +119,11 @@ def test_a_mistake_is_one_line(home, words, said, why):  # noqa: F811
     assert wrong.count("\n") == 1
 
 
+TWICE = b"".join(b"tcp://a:1 %s 2026\n" % (digit * 40) for digit in (b"0", b"1"))
+
+
 @pytest.mark.parametrize(
-    "text", [b"tcp://a:1 short 2026\n", b"one\n", b"\xff\xfe\n", b"\n", b"a b c d\n"]
+    "text", [b"tcp://a:1 short 2026\n", b"one\n", b"\xff\xfe\n", b"\n", b"a b c d\n", TWICE]
 )
 def test_a_broken_file_is_refused(home, text):  # noqa: F811
     keys.identity()

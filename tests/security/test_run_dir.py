@@ -69,6 +69,7 @@ def test_every_unix_socket_of_the_mesh_lies_in_it(mesh):
 def test_a_loose_directory_is_refused(tmp_path, mode):
     tmp_path.chmod(mode)
     for bind in (
+        lambda: private.check_private(tmp_path),  # first: what is bound would not end
         lambda: Links(tmp_path, 5, lambda _: None),
         lambda: Mailbox(tmp_path, 6),
         lambda: wire.bind_stream(tmp_path, 7),

@@ -11,7 +11,7 @@ from monarch_nb.control.output.routing import OutputEvent
 from monarch_nb.core.text.stream_folder import StreamFolder
 from monarch_nb.notebook.output.cell_output import FLUSH_S, CellOutput
 from monarch_nb.notebook.output.flusher import Flusher
-from monarch_nb.notebook.output.mime import labelled, results
+from monarch_nb.notebook.output.mime import composed, labelled, results
 from tests import support
 
 
@@ -182,6 +182,16 @@ def test_html_and_labels_are_put_together():
     [one] = labelled("[0]", {"data": {"text/html": "<b>x</b>", "text/plain": "x"}, "metadata": {}})
     assert one["data"]["text/html"].endswith("[0]</div><b>x</b>")
     assert one["data"]["text/plain"] == "[0] x"
+
+
+def test_text_is_no_markup_in_a_page():
+    text = {"data": {"text/plain": "<script>x()</script>"}, "metadata": {}}
+    page = {"data": {"text/html": "<b>x</b>", "text/plain": "x"}, "metadata": {}}
+    [one] = composed([("[0]", [text]), ("<i>", [page])])
+    assert "&lt;script&gt;x()&lt;/script&gt;" in one["data"]["text/html"]
+    assert "<script>" not in one["data"]["text/html"]
+    assert "<i>" not in one["data"]["text/html"]
+    assert one["data"]["text/html"].endswith("<b>x</b></div>")
 
 
 def test_results_of_ranks_are_folded_and_put_together():
