@@ -12,7 +12,6 @@ from monarch_nb.core.shape.extent import Extent, Shape
 from monarch_nb.core.wire.frames import CALL, REPLY, ROOT_PORT, Message
 from monarch_nb.core.wire.messages import agents as messages
 from monarch_nb.core.wire.messages import keeping
-from monarch_nb.core.wire.messages.actors import AwaitBoot
 from monarch_nb.meshes.states import ProcsState
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.calls import GatherCall, SingleCall, Target
@@ -170,7 +169,6 @@ class Rank:
             serve(messages.Spawned, lambda _told, _message: None),
             serve(keeping.ControllerGone, self.controller.on_gone),
             serve(keeping.TakeControl, self.controller.on_take),
-            serve(AwaitBoot, lambda _, message: None),
         ])  # fmt: skip
         if wanted.owner is not None and wanted.ready_port is not None:
             pid = Payload(self.pid.to_bytes(8, "little"))
