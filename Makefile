@@ -1,4 +1,4 @@
-# One command each: lab, demo, test, fuzz, mutants, faults, bench, docs, lint. All share .venv, which is made again when pyproject.toml or the pins change,
+# One command each: lab, demo, test, fuzz, simulate, mutants, faults, bench, docs, lint. All share .venv, which is made again when pyproject.toml or the pins change,
 # and the JupyterLab extension in it, which is built again when its sources change.
 
 PYTHON ?= python3
@@ -17,7 +17,7 @@ TIER := $(if $(NIGHTLY),, and not nightly)
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test fuzz mutants faults bench docs lint
+.PHONY: help lab demo test fuzz simulate mutants faults bench docs lint
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -39,6 +39,9 @@ endif
 fuzz: $(READY) ## feed what parses with what nobody should send, FUZZ_S=60 seconds a target; ARGS=TARGET,... for some
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || SKIP_JUPYTER_BUILDER=1 $(BIN)/python -m pip install --disable-pip-version-check --quiet --only-binary atheris -e ".[fuzz]" -c .ci/constraints.txt || echo "atheris has no wheel for this Python and machine: make fuzz goes on without it"
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_S) $(ARGS)
+
+simulate: $(READY) ## play the control plane in virtual time, with faults, a seed at a time; ARGS="--seeds 20000", or one again: ARGS="--seed 7"
+	$(BIN)/python -m tests.simulation $(ARGS)
 
 bench: $(READY) ## measure against the raw floor and the peers
 	$(BIN)/python -m benchmarks $(ARGS)

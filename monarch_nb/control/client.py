@@ -230,6 +230,7 @@ class Client(Runtime):
     def have_hosts_back(self, head: KeptHead, names: Mapping[int, str]) -> None:
         """Be who these hosts look for, whose controller has gone. Raises `LaunchError` where
         another program listens in its place."""
+        self.keeper.await_hosts(names)
         self._hosts_elsewhere().go_on(head, names)
 
     def host_not_back(self, host: int, why: str) -> None:
@@ -505,12 +506,13 @@ class Client(Runtime):
         return sum(ready[each].done() and wire.agent_id(each) not in dead for each in hosts)
 
     def _host_pulse(self, host: int, silent_s: float | None) -> None:
-        processes = [each for each in self._processes_on(host) if each not in self.proc.dead]
+        there = self.supervision.processes_on(host)
+        processes = [each for each in there if each not in self.proc.dead]
         self.supervision.note_pulse([wire.agent_id(host), *processes], silent_s)
 
     def _host_lost(self, host: int, why: str, silent_s: float | None) -> None:
         has_joined = silent_s is not None
-        lost = self._processes_on(host)
+        lost = self.supervision.processes_on(host)
         self.supervision.exited(
             *(
                 Exit(process, reason=why, unreachable_s=silent_s, for_good=not has_joined)
@@ -519,14 +521,6 @@ class Client(Runtime):
         )
         if self._attached is not None:
             self._attached.replacements.host_lost(host, why, has_joined=has_joined)
-
-    def _processes_on(self, host: int) -> set[int]:
-        return {
-            process
-            for state in list(self.supervision.states.values())
-            for process in state.processes
-            if process >> HOST_SHIFT == host
-        }
 
     def _agent_on(self, host: int) -> int | None:
         if host == self.proc.host:
@@ -582,7 +576,9 @@ class Client(Runtime):
             why = f"{self._attached.called(host)}: {failed.text}".rstrip()
         else:
             return
-        lost = self._processes_below(message.source)
+        # not those that were asked for since: another zygote forks them
+        below = self._processes_below(message.source)
+        lost = [each for each in failed.procs if each in below]
         self.supervision.exited(*(Exit(each, signal=9, reason=why) for each in lost))
 
     def _agent_ended(self, how: str, last_words: str, silent_s: float | None) -> None:

@@ -379,10 +379,14 @@ class Proc:
         """Forget the outbox and leases of a process that is gone. `end_waits` has to follow."""
         self.dead[ended.process] = ended
         if ended.unreachable_s is not None:
-            self._cut_off.add(ended.process)
+            self.cut_off(ended.process)
         self._boxes.pop(ended.process, None)
         self.links.drop(ended.process)
         self.payloads.forget(ended.process)
+
+    def cut_off(self, process: int) -> None:
+        """Take nothing from a process any more: what it says now is too late."""
+        self._cut_off.add(process)
 
     def end_waits(self, *ended: Exit) -> list[Waiter]:
         """Fail all who wait for processes that are gone; returns them."""

@@ -91,13 +91,19 @@ class Controller:
 
     def on_take(self, taken: TakeControl, message: Message) -> None:
         """Be driven by the sender from now on, and tell it what is here."""
-        self._supervision.controller_left(Exit(taken.old, reason=TAKEN))
+        # those of which the sender knows nothing, if several took over at once
+        left = dict.fromkeys((taken.old, self._proc.controller))
+        left.pop(message.source, None)
+        for old in left:
+            self._supervision.controller_left(Exit(old, reason=TAKEN))
+            self._proc.cut_off(old)
         with self._sending:
             self._tags = {}  # until the sender says what it calls them
             self._proc.follow(message.source)
             logged = 0 if self._log is None else self._log.number
-        for listener in self.on_change:
-            listener(taken.old, message.source)
+        for old in left:
+            for listener in self.on_change:
+                listener(old, message.source)
         cells, errors = self._cells, self._errors.since(0)
         self._proc.answer(message, Inventory(cells.listed(), logged, cells.files(), errors))
 

@@ -16,7 +16,7 @@ from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.keeping import DRIVEN, Adopt, Keep
 from monarch_nb.host import rundir
 from monarch_nb.host.agent import events
-from monarch_nb.host.agent.keeping import Keeping
+from monarch_nb.host.agent.keeping import Keeping, Then
 from monarch_nb.host.agent.rank_states import RankStates
 from monarch_nb.net.links import Links
 from tests.host.owner import KEY
@@ -31,7 +31,7 @@ NEXT = 77
 
 
 def test_who_shows_the_key_may_take_over_when_nobody_drives():
-    keeping = Keeping()
+    keeping = Keeping(is_elsewhere=False)
     keeping.keep(Keep([1], 60.0, KEY))
     assert isinstance(keeping.refusal(Adopt("00" * 32, 5, "me"), 3), Refused)
     driven = keeping.refusal(Adopt(KEY, 5, "me"), 3)
@@ -40,12 +40,47 @@ def test_who_shows_the_key_may_take_over_when_nobody_drives():
     keeping.begin(100.0)
     assert keeping.refusal(Adopt(KEY, 5, "me"), None) is None
     assert keeping.due() == 160.0
-    assert keeping.end(130.0) == 30.0
+    assert keeping.end(7, 8, 130.0) == 30.0
     assert keeping.due() is None
 
 
 def test_where_nothing_is_kept_no_key_fits():
-    assert isinstance(Keeping().refusal(Adopt("", 5, "me", fence=True), 3), Refused)
+    keeping = Keeping(is_elsewhere=False)
+    assert isinstance(keeping.refusal(Adopt("", 5, "me", fence=True), 3), Refused)
+
+
+def test_who_drove_the_ranks_orders_nothing_any_more():
+    keeping = Keeping(is_elsewhere=False)
+    assert keeping.fenced(7) is None
+    keeping.end(7, 8, 0.0)
+    assert isinstance(keeping.fenced(7), Refused)
+    assert keeping.fenced(8) is None
+
+
+@pytest.mark.parametrize(
+    "is_elsewhere, living, ending, then",
+    [
+        (False, [1], False, Then.GO_ON_ALONE),
+        (False, [2], False, Then.END),  # none that is kept
+        (False, [1], True, Then.END),
+        (True, [1], False, Then.END),  # nobody could find them any more
+    ],
+)
+def test_the_end_of_the_owner_ends_all_but_what_is_kept(is_elsewhere, living, ending, then):
+    keeping = Keeping(is_elsewhere=is_elsewhere)
+    keeping.keep(Keep([1], 60.0, KEY))
+    assert keeping.owner_ended(living, ending=ending) is then
+
+
+def test_who_is_alone_goes_on_until_the_time_is_over():
+    keeping = Keeping(is_elsewhere=True)
+    keeping.keep(Keep([1], 60.0, KEY))
+    assert keeping.controller_lost(ending=True) is Then.NOTHING
+    assert keeping.controller_lost(ending=False) is Then.GO_ON_ALONE
+    keeping.begin(100.0)
+    assert keeping.controller_lost(ending=False) is Then.NOTHING
+    assert not keeping.is_over(159.9)
+    assert keeping.is_over(160.0)
 
 
 def test_kept_ranks_and_theirs_go_on_and_others_are_asked_to_end():

@@ -165,7 +165,7 @@ SABOTAGES: Final = (
         "monarch_nb/net/hosts/link.py",
         "if now - self._said_at >= self._timing.pulse_s:",
         "if False:",
-        "tests/net/test_tree_simulated.py tests/net/test_outages.py",
+        "tests/simulation/test_runs.py::test_what_says_nothing_for_long_is_not_lost_if_all_is_well",
     ),
     Sabotage(
         "a silent host is not told of",

@@ -211,15 +211,20 @@ class AttachedHosts:
         self._head = self._new_head(kept)
 
     def not_back(self, host: int, why: str) -> None:
-        """Give up a host that has not come back: it is lost. Any thread but the loop's."""
+        """Give up a host that has not come back, or has and whose agent has said nothing: it is
+        lost here, and the next controller may have it. Any thread but the loop's."""
         if self._head is not None:
             self._head.give_up(host)
 
         def lose() -> None:
-            if not self.ready[host].done():
+            if wire.agent_id(host) in self._dead:
+                return
+            if self.ready[host].done():
+                self._gateway.let_go(host)
+            else:
                 self._gateway.give_up(host)
                 self.ready[host]._set_exception(RuntimeError(f"{self.names[host]}: {why}"))
-                self._on_lost(host, f"{self.names[host]}: {why}", 0.0)
+            self._on_lost(host, f"{self.names[host]}: {why}", 0.0)
 
         self._loop.call(lose)
 
@@ -231,9 +236,11 @@ class AttachedHosts:
             self._head.leave()
             self._heads_left.append(self._head)
             self._head = None
-        for host in [host for host in self.names if self._is_here(host)]:
+        hosts = [host for host in self.names if self._is_here(host)]
+        for host in hosts:
             self._explained.pop(host, None)
             self._loop.call(functools.partial(self._gateway.let_go, host))
+        for host in hosts:  # now that none of them can be told that others are lost: they are not
             self._on_lost(host, why, 0.0)
 
     def called(self, host: int) -> str:

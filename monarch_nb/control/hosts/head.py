@@ -1,9 +1,9 @@
 """The head of jobs: where hosts that a launcher has started join this controller.
 
 It listens once a job needs it, with a key pair of its own. The keys of a ticket are let in while
-hosts of its job are missing, and each place in a job is taken once. Where meshes are kept, the next
-controller has a head with the same keys at the same addresses (`KeptHead`), at which their hosts
-look for it: it takes those back, once each, under the numbers that they have.
+hosts of its job are missing; who may join, and as which host, `places.py` decides. Where meshes are
+kept, the next controller has a head with the same keys at the same addresses (`KeptHead`), at which
+their hosts look for it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from monarch_nb.control.hosts.places import Places
 from monarch_nb.control.keeping.kept_record import KeptHead, KeptJob
 from monarch_nb.core.wire.messages.codec import Done, Refused
-from monarch_nb.core.wire.messages.hosts import OVER, LetGo, Offer, Taken
+from monarch_nb.core.wire.messages.hosts import LetGo, Offer, Taken
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.interfaces import reachable_at
 from monarch_nb.host.versions import versions, why_unfit
@@ -36,7 +37,6 @@ TAKEN_PORT: Final = (
 class _Job(NamedTuple):
     keys: bytes  # that are let in while some are missing
     hosts: Sequence[int]
-    missing: set[int]  # places
 
 
 class HeadEvents(NamedTuple):
@@ -70,10 +70,10 @@ class Head:
         self._keys = KeyPair.new() if kept is None else kept.keys
         self._allowed = AllowList()
         self._jobs: dict[str, _Job] = {}
-        self._awaited: set[int] = set()  # hosts that are to come back
+        self._places = Places(events.is_kept)
         self._addresses: dict[str | None, list[str]] = {}
         self._listens: dict[str | None, str] = {}
-        self._is_keeping = self._has_left = False
+        self._is_keeping = False
         self._joins = JoinServer(
             run_dir,
             self._keys,
@@ -92,7 +92,8 @@ class Head:
         """
         addresses = self._listen(address)
         job, pair = uuid.uuid4().hex, KeyPair.new()
-        self._jobs[job] = _Job(pair.public, hosts, set(range(len(hosts))))
+        self._jobs[job] = _Job(pair.public, hosts)
+        self._places.invite(job, hosts)
         self._allowed.add(pair.public)
         head = self._keys.public.decode()
         return Ticket(job, addresses, head, pair.public.decode(), pair.secret.decode(), {})
@@ -113,8 +114,8 @@ class Head:
 
     def _go_on(self, kept: KeptHead) -> None:
         for job in kept.jobs:
-            self._jobs[job.id] = _Job(job.keys.encode(), job.hosts, set())
-            self._awaited.update(job.hosts)
+            self._jobs[job.id] = _Job(job.keys.encode(), job.hosts)
+            self._places.await_back(job.id, job.hosts)
         self.keep()
         try:
             for asked, at in kept.listens:
@@ -125,14 +126,11 @@ class Head:
 
     def leave(self) -> None:
         """Have no host back any more, and end none: another controller takes them. Any thread."""
-        self._has_left = True
+        self._places.leave()
 
     def give_up(self, host: int) -> None:
         """Let a host join no more. Its key stays good for being told so. Any thread."""
-        self._awaited.discard(host)
-        for job in self._jobs.values():
-            if host in job.hosts:
-                job.missing.discard(job.hosts.index(host))
+        self._places.give_up(host)
 
     def close(self) -> None:
         self._joins.close()
@@ -150,36 +148,17 @@ class Head:
 
     def _take(self, offered: Offer) -> Taken | Refused:
         # the thread of who joins
-        if self._has_left:
-            return Refused("another controller takes the hosts of this one")
-        job = self._jobs.get(offered.job)
-        if job is None:
-            return Refused("this controller has no such job")
-        if offered.host:
-            return self._take_back(job, offered)
-        if not 0 <= offered.index < len(job.hosts):
-            return Refused(f"the job has the places 0 to {len(job.hosts) - 1}, not {offered.index}")
-        if offered.index not in job.missing:
-            return Refused(f"place {offered.index} of the job is taken, or was given up")
-        host = job.hosts[offered.index]
-        if (why := why_unfit(self._versions, offered.versions)) is not None:
-            self._events.refused(host, f"{offered.name}: {why}")
+        place = self._places.find(offered)
+        if isinstance(place, Refused):
+            return place
+        why = None if place.is_back else why_unfit(self._versions, offered.versions)
+        if why is not None:
+            self._events.refused(place.host, f"{offered.name}: {why}")
             return Refused(f"{offered.name}: {why}")
-        job.missing.discard(offered.index)
-        if not job.missing and not self._is_keeping:
-            self._allowed.remove(job.keys)
-        return self._taken(host, offered, is_back=False)
-
-    def _take_back(self, job: _Job, offered: Offer) -> Taken | Refused:
-        host = offered.host
-        if host not in job.hosts:
-            return Refused("the job has no such host", OVER)
-        if host in self._awaited:
-            self._awaited.discard(host)
-            return self._taken(host, offered, is_back=True)
-        if self._events.is_kept(host):
-            return Refused("this controller has given the host up; the next one may have it")
-        return Refused("the host is wanted no more", OVER)
+        self._places.fill(place)
+        if place.is_last and not self._is_keeping:
+            self._allowed.remove(self._jobs[place.job].keys)
+        return self._taken(place.host, offered, is_back=place.is_back)
 
     def _taken(self, host: int, offered: Offer, *, is_back: bool) -> Taken:
         secret, others = Secret.new(), offered.addresses

@@ -21,7 +21,6 @@ from monarch_nb.control.keeping import journal, recalling, returning
 from monarch_nb.core.errors.records import ErrorRecord
 from monarch_nb.core.shape.extent import Shape, Slice
 from monarch_nb.core.wire.frames import HOST_SHIFT
-from monarch_nb.core.wire.messages.agents import Watch
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.hosts import LetGo
 from monarch_nb.core.wire.messages.keeping import (
@@ -173,6 +172,8 @@ def recall(client: Client, found: Found, tags: Mapping[int, int]) -> None:
 def _adopt(client: Client, record: KeptRecord, adopted: Mapping[int, Adopted]) -> Found:
     meshes, actors, untold = _owned(client, Path(record.run_dir))
     states = [mesh._state for mesh in meshes]
+    if record.hosts is None and client.proc.agent != record.agent:  # its agent has said so
+        raise DrivenError("another kernel has taken these meshes over meanwhile")
     if record.hosts is not None:
         returning.note_missing(client, record.hosts, adopted)
         client.hosts_found({agent: told.gpus for agent, told in adopted.items()})
@@ -224,25 +225,29 @@ def _owned(
 
 
 def _watch_the_dead(client: Client, states: Iterable[ProcsState], living: set[int]) -> None:
-    # those that have died meanwhile: their agents tell how
+    # those that have died meanwhile, some with their hosts, which had come back before
     gone: dict[int, list[int]] = {}
+    dead = client.proc.dead
     for state in states:
         for process, agent in zip(state.processes, state.agents, strict=True):
-            if process not in living and process not in client.proc.dead:
+            if process not in dead and (process not in living or agent in dead):
                 gone.setdefault(agent, []).append(process)
-    for agent, some in gone.items():
-        client.proc.control(agent, Watch(some))
+    client.supervision.ask_how_they_ended(gone)
     client.proc.watching(living)
 
 
 def _taken(
     client: Client, old: int, states: Sequence[ProcsState], living: Iterable[int]
 ) -> dict[int, Inventory]:
-    driven = {each for state in states for each in state.processes}.intersection(living)
-    client.output.hold(driven)
-    answers = Question(client.proc, dict.fromkeys(driven, TakeControl(old))).wait(RANKS_S)
+    # also ranks that ranks have spawned, and those that have no process yet: they will begin with
+    # the controller that was there when they were asked for
+    owned = {each for state in states for each in state.processes}.intersection(living)
+    client.output.hold(owned)
+    answers = Question(client.proc, dict.fromkeys(living, TakeControl(old))).wait(RANKS_S)
     return {
-        process: answer for process, answer in answers.items() if not isinstance(answer, Refused)
+        process: answer
+        for process, answer in answers.items()
+        if process in owned and not isinstance(answer, Refused)
     }
 
 

@@ -76,6 +76,7 @@ class Keeper:
         self._kept: set[int] = set()
         self._records = [False, False]  # which are there, of this process
         self._asked: set[int] = set()  # agents that keep some
+        self._to_come: set[int] = set()  # hosts of what another controller has kept, until `go_on`
         self._logging: set[int] = set()
         self._for_s = 0.0
         self._key = secrets.token_hex(32)
@@ -101,7 +102,7 @@ class Keeper:
         """The hosts elsewhere that go on with those of them that they have, spares of their jobs
         among them."""
         states = [each for each in self.kept if not self._is_here(each)]
-        used = {agent >> HOST_SHIFT for each in states for agent in each.agents}
+        used = {agent >> HOST_SHIFT for each in states for agent in each.agents} | self._to_come
         for state in states:
             if (found := self._jobs.get(state.number)) is not None:
                 used.update(found.job.kept_hosts())
@@ -140,6 +141,11 @@ class Keeper:
                 self._settled.update(each.number for each in states)
                 self._renew_records()
 
+    def await_hosts(self, hosts: Iterable[int]) -> None:
+        """Note hosts of what this process is about to take over: who comes too late is to be there
+        for the next one."""
+        self._to_come = set(hosts)
+
     def go_on(self, record: KeptRecord, states: Sequence[ProcsState]) -> None:
         """Keep what another controller has kept, as it did."""
         self._key = record.key
@@ -148,6 +154,9 @@ class Keeper:
             self._begin_to_touch()
         self._logging.update(process for state in states for process in state.processes)
         with self._lock:
+            if record.hosts is None and self._proc.agent != record.agent:
+                return  # another controller has taken them over meanwhile
+            self._to_come = set()
             self._kept.update(each.number for each in states)
             self._for_s = record.for_s
             for state in states:

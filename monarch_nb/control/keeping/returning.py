@@ -41,6 +41,7 @@ _NOBODY: Final = (
     "ranks have ended"
 )
 _MISSING: Final = f"it has not come back within {COME_S:g} s"
+_SAYS_NOTHING: Final = "it has come back, and its agent does not answer"
 _SILENT: Final = (
     "process {0} drives these meshes, and does not answer: end it (kill {0}), then attach again"
 )
@@ -78,8 +79,8 @@ def _wait_until_free(hosts: KeptHosts) -> None:
 
 
 def find(client: Client, hosts: KeptHosts) -> list[int]:
-    """Be the controller of these hosts; wait for them, and return those that have come. Raises
-    `LaunchError` where another program listens in its place."""
+    """Be the controller of these hosts; wait for them, and return those that have come; the others
+    are lost. Raises `LaunchError` where another program listens in its place."""
     numbers = [host for host, _ in hosts.names]
     _wait_until_free(hosts)
     client.have_hosts_back(hosts.head, dict(hosts.names))
@@ -89,6 +90,9 @@ def find(client: Client, hosts: KeptHosts) -> list[int]:
             client.host_ready(host).exception(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
             break
+    for host in numbers:
+        if not client.hosts_here([host]):
+            client.host_not_back(host, _MISSING)
     return [host for host in numbers if client.hosts_here([host])]
 
 
@@ -102,7 +106,7 @@ def note_missing(client: Client, hosts: KeptHosts, found: Collection[int]) -> No
     """Have hosts be lost, with their ranks, whose agents are not among those that were found."""
     for host, _ in hosts.names:
         if wire.agent_id(host) not in found:
-            client.host_not_back(host, _MISSING)
+            client.host_not_back(host, _SAYS_NOTHING)
 
 
 def end(hosts: KeptHosts) -> list[str]:

@@ -36,11 +36,12 @@ from monarch_nb.data import gpus
 from monarch_nb.data.record_log import RecordLog, log_parts, output_log
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.host import guard, rundir
-from monarch_nb.host.agent import events, rank_states, requests
+from monarch_nb.host.agent import events, requests
 from monarch_nb.host.agent.followers import Followers
-from monarch_nb.host.agent.keeping import Keeping
+from monarch_nb.host.agent.keeping import Keeping, Then
 from monarch_nb.host.agent.loop import Loop
 from monarch_nb.host.agent.mailbox import Mailbox, Request
+from monarch_nb.host.agent.rank_states import RankStates, Timing
 from monarch_nb.host.agent.ranks import FDS_PER_RANK, Ranks
 from monarch_nb.host.agent.zygote_client import (
     StartedZygote,
@@ -71,8 +72,8 @@ class Agent:
         self._owner_gone = False
         self._owner: int | None = None  # a pidfd
         self._lifelines: list[int] = [0]  # each ends with the owner
-        self._is_elsewhere = boot.controller >> HOST_SHIFT != boot.agent >> HOST_SHIFT
-        self._keeping = Keeping()
+        is_elsewhere = boot.controller >> HOST_SHIFT != boot.agent >> HOST_SHIFT
+        self._keeping = Keeping(is_elsewhere=is_elsewhere)
         self._note_at = 0.0
         self._log_readers: dict[tuple[int, int], Iterator[bytes]] = {}  # by who asks, and whose
         self._held: RunDir | None = None
@@ -95,10 +96,7 @@ class Agent:
         )
         run_dir, sampler = Path(boot.run_dir), self._viewers.sampler
         self._inspector = Inspector(run_dir, self._ranks, sampler, self._loop)
-        timing = rank_states.Timing(
-            config.pulse_interval_s / 2, config.exit_s, config.grace_s, config.start_s
-        )
-        self._states = rank_states.RankStates(boot.agent, boot.controller, timing)
+        self._states = RankStates(boot.agent, boot.controller, Timing.of(config))
         self._loop.add(self._mailbox.fileno(), lambda: None)  # read in every round
         self._loop.add(self._mailbox.relay_fileno(), self._mailbox.write)
         self._watch_owner()
@@ -118,7 +116,7 @@ class Agent:
                 self._on_request(request)
             now = time.monotonic()
             self._feed(events.Tick())
-            if (due := self._keeping.due()) is not None and due <= now:
+            if self._keeping.is_over(now):
                 self._end_now()
             self._inspector.native.expire(now)
             for gone in self._followers.expire(now):
@@ -190,13 +188,12 @@ class Agent:
             self._on_owner_end()
 
     def _on_owner_end(self) -> None:
-        # where the controller is elsewhere, the owner is the way to it and to the next one
-        keeps = self._keeping.procs.intersection(self._states.procs) and not self._is_elsewhere
-        if not keeps or self._states.ending:
-            self._end_now()
-        elif not self._keeping.is_alone:
-            self._watch_owner_no_more()
-            self._go_on_alone()
+        match self._keeping.owner_ended(self._states.procs, ending=self._states.ending):
+            case Then.END:
+                self._end_now()
+            case Then.GO_ON_ALONE:
+                self._watch_owner_no_more()
+                self._go_on_alone()
 
     def _end_now(self) -> None:
         self._over = self._owner_gone = True
@@ -210,7 +207,7 @@ class Agent:
             self._held = rundir.hold(run_dir)
             log = output_log(run_dir, self._boot.agent)
             self._output_log = RecordLog(log, self._config.log_bytes)
-        if self._is_elsewhere:
+        if self._keeping.is_elsewhere:
             self._tell(gateway_id(self._boot.agent >> HOST_SHIFT), KeptHere(keep.for_s > 0))
         elif self._zygote is not None:
             self._zygote.outlive_owner()
@@ -219,7 +216,8 @@ class Agent:
 
     def _controller_lost(self, _: ControllerLost, request: Request) -> None:
         is_own = request.asker.process == gateway_id(self._boot.agent >> HOST_SHIFT)
-        if is_own and not self._keeping.is_alone and not self._states.ending:
+        then = self._keeping.controller_lost(ending=self._states.ending)
+        if is_own and then is Then.GO_ON_ALONE:
             self._go_on_alone()
 
     def _go_on_alone(self) -> None:
@@ -246,11 +244,11 @@ class Agent:
             self._answer(request.asker, refused)
             return
         old, new = self._boot.controller, request.asker.process
-        if self._is_elsewhere:
+        if self._keeping.is_elsewhere:
             self._boot = dataclasses.replace(self._boot, controller=new)
         else:
             self._have_owner(new, adopt)
-        alone_s = self._keeping.end(time.monotonic())
+        alone_s = self._keeping.end(old, new, time.monotonic())
         self._viewers.end(old)
         self._feed(events.Adopted(new))
         self._answer(request.asker, self._what_there_is(alone_s))
@@ -298,10 +296,12 @@ class Agent:
         self._mailbox.drop(follower)
 
     def _what_there_is(self, alone_s: float | None) -> keeping.Adopted:
-        pids = self._ranks.pids(self._states.procs)
+        procs = self._states.procs
+        pids = self._ranks.pids(procs)
         found = list(gpus.visible_gpus())
         logged = 0 if self._output_log is None else self._output_log.number
-        return keeping.Adopted([*pids], [*pids.values()], found, os.getpid(), logged, alone_s)
+        of_each = [pids.get(proc, 0) for proc in procs]
+        return keeping.Adopted(procs, of_each, found, os.getpid(), logged, alone_s)
 
     def _owner_is_dead(self) -> bool:
         # then nobody is left to remove the run dir; its files are closed a moment before
@@ -467,6 +467,9 @@ class Agent:
             text = f"{verb}: an agent knows {', '.join(self._handlers)}"
             self._answer(request.asker, Refused(text))
             return
+        if (fenced := self._keeping.fenced(request.asker.process)) is not None:
+            self._answer(request.asker, fenced)
+            return
         kind, handle = found
         try:
             handle(self, codec.decode(kind, request.body), request)
@@ -503,10 +506,8 @@ class Agent:
         self._running_zygote().load(load.libraries, soon=load.soon)
 
     def _check_room(self, procs: list[int]) -> None:
-        if self._states.ending:
-            raise ValueError("this agent is shutting down")
-        if used := [proc for proc in procs if self._states.knows(proc)]:
-            raise ValueError(f"process ids are used once: {used}")
+        if (why := self._states.why_none(procs)) is not None:
+            raise ValueError(why)
         if len(procs) > self._ranks.board.room:
             raise ValueError(f"room for {self._ranks.board.room} more ranks, not {len(procs)}")
         needed = (len(self._states.procs) + len(procs)) * FDS_PER_RANK + _SPARE_FDS

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from monarch_nb.config import RANK_COMMAND
+from monarch_nb.config import RANK_COMMAND, Config
 from monarch_nb.core.wire.messages import agents as messages
 from monarch_nb.core.wire.messages.keeping import ControllerGone
 from monarch_nb.host.agent import events
@@ -38,6 +38,10 @@ class Timing:
     """A started rank that was never heard by then will never be one."""
     unknown_s: float = 30.0
     """A watched process that nobody has asked for by then is reported gone."""
+
+    @staticmethod
+    def of(config: Config) -> Timing:
+        return Timing(config.pulse_interval_s / 2, config.exit_s, config.grace_s, config.start_s)
 
 
 @dataclass
@@ -89,8 +93,12 @@ class RankStates:
         """The ranks that cannot be heard."""
         return {proc for proc, rank in self._ranks.items() if rank.silent}
 
-    def knows(self, proc: int) -> bool:
-        return proc in self._ranks or proc in self._gone
+    def why_none(self, procs: Sequence[int]) -> str | None:
+        """Return why ranks with these ids cannot be asked for; None: they can."""
+        if self.ending:
+            return "this agent is shutting down"
+        used = [proc for proc in procs if proc in self._ranks or proc in self._gone]
+        return f"process ids are used once: {used}" if used else None
 
     def is_gone(self, proc: int) -> bool:
         """Return whether this was a rank of ours and has ended, or a controller that has gone."""
@@ -274,7 +282,7 @@ class RankStates:
             del self._expected[watcher, proc]
 
     def _zygote_lost(self, text: str, now: float) -> Iterator[Effect]:
-        yield Tell(self.controller, messages.ZygoteFailed("zygote", text))
+        yield Tell(self.controller, messages.ZygoteFailed("zygote", text, self.procs))
         for rank in self._ranks.values():
             # a rank without a process never gets one; the agent itself sees the others end
             forked = rank.pid is not None

@@ -2,7 +2,9 @@
 
 Where one cannot be made, or breaks for good while both hosts live, the way through the controller's
 host takes its place: each end says how many records it has got on the link, and the other sends
-again, that way, what is beyond. So nothing is lost, doubled or out of order.
+again, that way, what is beyond. So nothing is lost, doubled or out of order. Until both have said
+so there is no other link between the two, and who has waited in vain when another controller comes
+says it again: what was said may have been lost with the one before.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from monarch_nb.net.hosts.link import Link, Timing
 from monarch_nb.net.hosts.routes import Routes
 
 _DETOUR_S: Final = 1.0  # beyond what is silent twice; nothing is lost by it
+_REMEMBERED: Final = 1000  # links that were given up
+_UNKNOWN: Final = "its other end does not know it"
 NewLink = Callable[[int, Secret, Timing, Sequence[str]], Link]
 
 
@@ -42,6 +46,7 @@ class DirectLinks:
         self._way_lost = way_lost
         self._links: dict[int, Link] = {}
         self._ended: dict[int, Link] = {}  # whose other end has not said yet what it has got
+        self._received: dict[str, int] = {}  # how many records came on those, by their sessions
 
     @property
     def hosts(self) -> Collection[int]:
@@ -65,7 +70,7 @@ class DirectLinks:
                 expect = codec.decode(Expect, body)
                 self._link(expect.host, expect.secret, ())
             case "detour":
-                self._detour(host, codec.decode(Detour, body).received)
+                self._detour(host, codec.decode(Detour, body))
             case "host_gone":
                 self._gone(codec.decode(HostGone, body).host)
             case verb:
@@ -75,7 +80,13 @@ class DirectLinks:
         """Have a link replaced that was given up here."""
         self._ended[link.host] = self._take(link.host)
         self._routes.hold(link.host)
-        self._tell(link.host, Detour(link.received))
+        self._tell(link.host, Detour(link.received, _session(link)))
+
+    def tell_again(self) -> None:
+        """Tell of links that were given up whose other end has not answered: there is another
+        controller."""
+        for host, link in self._ended.items():
+            self._tell(host, Detour(link.received, _session(link)))
 
     def clear(self) -> None:
         """Forget all: the controller is lost."""
@@ -84,26 +95,35 @@ class DirectLinks:
 
     def _link(self, host: int, secret: str, addresses: Sequence[str]) -> None:
         if host in self._links:  # from before the controller has changed; the other end lost it
-            self._take(host).end()
+            self._links[host].lose(_UNKNOWN)
+        if host in self._ended:  # nothing goes another way before that is settled
+            return
         link = self._links[host] = self._new_link(
             host, Secret.from_text(secret), self._timing, addresses
         )
         self._routes.add(link)
 
-    def _detour(self, host: int, received: int) -> None:
-        link = self._ended.pop(host, None)
-        if link is None and host in self._links:  # given up there
-            link = self._take(host)
-            link.end()
-            self._tell(host, Detour(link.received))
+    def _detour(self, host: int, told: Detour) -> None:
+        link, ended = self._links.get(host), self._ended.get(host)
+        if link is not None and _session(link) == told.session:  # given up there
+            self._take(host).end()
+            self._tell(host, Detour(link.received, told.session, answers=True))
             self._way_lost(host, Way.LOST)  # it may have become one after the other end said so
-        controller = self._routes.controller
-        if link is None or controller is None:
+            self._go_round(link, told.received)
+        elif ended is not None and _session(ended) == told.session:
+            del self._ended[host]
+            self._go_round(ended, told.received)
+        elif not told.answers:  # it was settled here before, or never known
+            received = self._received.get(told.session, 0)
+            self._tell(host, Detour(received, told.session, answers=True))
+
+    def _go_round(self, link: Link, received: int) -> None:
+        if (controller := self._routes.controller) is None:
             return
         for flow, piece in link.drain(received):
             if not all(map(is_gateway, flow)):  # else it was carried for others, who go another way
                 controller.send(flow, [piece])
-        self._routes.detour(host)
+        self._routes.detour(link.host)
 
     def _gone(self, host: int) -> None:
         if host in self._links:
@@ -113,4 +133,12 @@ class DirectLinks:
 
     def _take(self, host: int) -> Link:
         self._routes.remove(host)
-        return self._links.pop(host)
+        link = self._links.pop(host)
+        self._received[_session(link)] = link.received
+        if len(self._received) > _REMEMBERED:
+            del self._received[next(iter(self._received))]
+        return link
+
+
+def _session(link: Link) -> str:
+    return link.secret.session.hex()

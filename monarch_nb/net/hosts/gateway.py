@@ -145,10 +145,12 @@ class Gateway:
     def expect(self, host: int) -> None:
         """Keep what is sent to a host until it is linked. Any thread."""
         self._routes.hold(host)
+        self._introductions.expect(host)
 
     def give_up(self, host: int) -> None:
-        """Forget a host that was expected, with what was sent there. Any thread."""
+        """Forget a host that was expected, with what was sent there. The loop's thread."""
         self._routes.forget(host)
+        self._tell_all(self._introductions.give_up(host))
 
     def link(
         self,
@@ -162,9 +164,10 @@ class Gateway:
         """Be the controller of a host: connect to it at one of `dial`, or wait for it where there
         is none. Other hosts may reach it at one of `others`. `is_back`: another controller has had
         it."""
-        self._introductions.add(host, others, is_back=is_back)
+        told = self._introductions.add(host, others, is_back=is_back)
         self._root.add(host)
         self._routes.add(self._new_link(host, secret, self._timing, dial))
+        self._tell_all(told)
 
     def turn_out(self, host: int, why: str) -> None:
         """Tell a host that it is not wanted any more, and why; to this one it is lost."""
@@ -175,7 +178,7 @@ class Gateway:
         """Leave a host whose ranks are kept, as if this process ended. The loop's thread."""
         if (link := self._routes.link(host)) is not None:
             link.leave(_LINGER_S)
-            self._forget_host(link)
+            self._forget_link(link)  # other hosts go on with it
 
     def _leave_host(self, host: int, why: str) -> None:
         if (link := self._routes.link(host)) is not None:
@@ -195,6 +198,7 @@ class Gateway:
         self._routes.serve(link)
         untold, self._untold = self._untold, []
         self._tell_all(untold)
+        self._direct.tell_again()
 
     def leave_controller(self, why: str, linger_s: float = _LINGER_S) -> None:
         """Tell the controller that this host leaves it, and why; to this host it is lost."""
@@ -500,10 +504,14 @@ class Gateway:
         self._local.deliver(wire.agent_id(self.host), [self._control(ControllerLost())])
 
     def _forget_host(self, link: Link) -> None:
+        self._tell_all(self._forget_link(link))
+
+    def _forget_link(self, link: Link) -> Told:
+        # what other hosts are told where its host is lost
         self._routes.remove(link.host)
         self._joiner.forget(link.host)
-        self._tell_all(self._introductions.remove(link.host))
         self._root.remove(link.host)
+        return self._introductions.remove(link.host)
 
     def _new_link(
         self, host: int, secret: Secret, timing: Timing, addresses: Sequence[str]

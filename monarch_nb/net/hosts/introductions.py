@@ -23,18 +23,32 @@ class Introductions:
         self._addresses: dict[int, Sequence[str]] = {}
         self._met: dict[int, set[int]] = {}
         self._knew: set[int] = set()  # that may know each other from another controller
+        self._asked: dict[int, list[int]] = {}  # for a host that is to come: by whom
 
-    def add(self, host: int, addresses: Sequence[str], *, is_back: bool = False) -> None:
-        """Note where other hosts may reach this one. `is_back`: another controller has had it, so
-        it may know others that are."""
+    def expect(self, host: int) -> None:
+        """Let those wait that ask for this host: it is to come, or to come back."""
+        self._asked.setdefault(host, [])
+
+    def give_up(self, host: int) -> Told:
+        """Have this host not come; those that wait for it are told."""
+        return [(each, HostGone(host)) for each in self._asked.pop(host, ())]
+
+    def add(self, host: int, addresses: Sequence[str], *, is_back: bool = False) -> Told:
+        """Note where other hosts may reach this one, and make it known to those that wait for it.
+        `is_back`: another controller has had it, so it may know others that are."""
         self._addresses[host] = addresses
         self._met[host] = set()
         if is_back:
             self._knew.add(host)
+        asked = self._asked.pop(host, ())
+        return [told for each in asked for told in self.introduce(each, host)]
 
     def introduce(self, asks: int, host: int) -> Told:
         """Make the two known to each other, unless they are."""
         if asks not in self._met:
+            return []
+        if host in self._asked:
+            self._asked[host].append(asks)
             return []
         if host not in self._met or host == asks:
             return [(asks, HostGone(host))]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, final
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.extent import Point, Shape
 from monarch_nb.core.wire import pickling
-from monarch_nb.core.wire.frames import ROOT_PORT, Message
+from monarch_nb.core.wire.frames import HOST_SHIFT, ROOT_PORT, Message
 from monarch_nb.core.wire.messages.actors import ActorFailed
-from monarch_nb.core.wire.messages.agents import Exited, Heard, Silent
+from monarch_nb.core.wire.messages.agents import Exited, Heard, Silent, Watch
 from monarch_nb.errors import SupervisionError
 from monarch_nb.process import current, remote_errors
 from monarch_nb.process.exit import Exit
@@ -390,6 +390,26 @@ class Supervision:
         with self._lock:
             states = list(self.states.values())
         return [each for each in reversed(states) if each.owner_port == port]
+
+    def processes_on(self, host: int) -> set[int]:
+        """Return the processes of a host of which this one owns something."""
+        with self._lock:
+            states = list(self.states.values())
+        return {
+            process
+            for state in states
+            for process in state.processes
+            if process >> HOST_SHIFT == host
+        }
+
+    def ask_how_they_ended(self, gone: Mapping[int, Sequence[int]]) -> None:
+        """Learn how processes have ended, by their agents, which tell it; what is lost with its
+        agent is lost as that."""
+        for agent, processes in gone.items():
+            if (lost := self.proc.dead.get(agent)) is not None:
+                self.exited(*(lost.also_of(each) for each in processes))
+            else:
+                self.proc.control(agent, Watch(list(processes)))
 
     def on_exited(self, exited: Exited, _: Message) -> None:
         self.exited(Exit.of(exited))

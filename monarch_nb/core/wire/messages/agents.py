@@ -189,10 +189,11 @@ class Ready(ControlMessage, verb="ready"):
 
 
 class ZygoteFailed(ControlMessage, verb="failed"):
-    """The zygote could not start, or died; every rank ends."""
+    """The zygote could not start, or died; these ranks end, which are all that there were."""
 
     stage: str
     text: str
+    procs: list[int]
 
 
 class Spawned(ControlMessage, verb="spawned"):

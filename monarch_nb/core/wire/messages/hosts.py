@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from monarch_nb.core.wire.messages.codec import ControlMessage, Done, Request
 from monarch_nb.core.wire.messages.keeping import Alone
 
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 """Of what is said between hosts; who has another number cannot be talked to."""
 
 
@@ -108,10 +108,13 @@ class Expect(ControlMessage, verb="expect"):
 
 
 class Detour(ControlMessage, verb="detour"):
-    """From host to host, through the controller's: the direct way is given up, on which `received`
-    records have come; the rest goes this way."""
+    """From host to host, through the controller's: the direct way of this `session` is given up, on
+    which `received` records have come; the rest goes this way. `answers`: the other end has said so
+    before."""
 
     received: int
+    session: str
+    answers: bool = False
 
 
 class HostGone(ControlMessage, verb="host_gone"):

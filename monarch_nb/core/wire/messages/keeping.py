@@ -42,9 +42,9 @@ class Alone(NamedTuple):
 
 
 class Adopted(NamedTuple):
-    """The sender is the controller now. `procs` are the ranks that live, `pids` their processes;
-    `logged`: so many records of raw output came before; `alone_s`: for how long there was no
-    controller."""
+    """The sender is the controller now. `procs` are the ranks that there are, `pids` their
+    processes, 0 where one has none yet; `logged`: so many records of raw output came before;
+    `alone_s`: for how long there was no controller."""
 
     procs: list[int]
     pids: list[int]

@@ -1,0 +1,77 @@
+"""The whole control plane in virtual time: whatever goes wrong, calls end once, nothing is done
+twice, nobody is forgotten and nothing stays behind. `python -m tests.simulation` runs more."""
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.plan import FULL, HARMS, LARGE, plan_of
+from tests.simulation.runs import Ran, described, run
+from tests.simulation.shrinking import shrunk
+from tests.simulation.world import World
+
+SEEDS = range(200)
+TOGETHER = 25
+KEPT = Path(__file__).with_name("seeds.txt")
+
+
+@cache
+def ran(seed: int) -> Ran:
+    return run(plan_of(seed))
+
+
+def check(seeds) -> None:
+    failed = [seed for seed in seeds if ran(seed).wrong]
+    assert not failed, "\n".join([f"seeds {failed} fail.", described(plan_of(failed[0]))])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, len(SEEDS), TOGETHER))
+def test_all_promises_are_kept_whatever_goes_wrong(first):
+    check(SEEDS[first : first + TOGETHER])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("time", [1, 2, 3])
+def test_so_it_is_with_64_hosts_and_512_ranks(time):
+    seed = time * FULL - 1
+    assert plan_of(seed).hosts * plan_of(seed).ranks == 512
+    check([seed])
+
+
+@pytest.mark.slow
+def test_what_has_failed_once_does_not_fail_again():
+    lines = [line.partition("#")[0].strip() for line in KEPT.read_text().splitlines()]
+    check([int(line) for line in lines if line])
+
+
+@pytest.mark.slow
+def test_all_that_may_go_wrong_does():
+    seen = sum((ran(seed).seen for seed in SEEDS), Counter())
+    wanted = {*HARMS, "records sent again", "records that came twice", "kernels that took over"}
+    assert wanted <= seen.keys()
+    assert seen["kernels that took over"] < seen["kernels that want to take over"]
+
+
+def test_one_seed_is_one_run():
+    seed = LARGE - 1
+    assert run(plan_of(seed)) == ran(seed)
+
+
+def test_what_says_nothing_for_long_is_not_lost_if_all_is_well(monkeypatch):
+    world = World(plan_of(0)._replace(presses=False), monkeypatch)
+    kernel = world.kernels[0]
+    noticed = []
+    kernel.supervision.on_pulse.append(lambda: noticed.append(dict(kernel.supervision.silent)))
+    world.clock.run(5 * world.config.outage_s)
+    world.close()
+    assert kernel.proc.dead == {}
+    assert noticed == []
+
+
+def test_faults_that_a_failure_does_not_need_are_left_out():
+    plan = next(plan for seed in range(50) if len((plan := plan_of(seed)).faults) > 8)
+    needed = {plan.faults[2], plan.faults[7]}
+    assert set(shrunk(plan, lambda fewer: needed <= set(fewer.faults)).faults) == needed
