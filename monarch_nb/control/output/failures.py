@@ -205,7 +205,7 @@ class Failures:
             came_at = time.time() - (time.monotonic() - at)
             if not found.count or at > found.at + ANEW_S:
                 lines = self._tail.before(came_at, LINES, place.mesh, place.rank, place.number)
-                found = replace(found, lines=lines)
+                found = replace(found, lines=lines, writer=place.rank)
             groups[key] = replace(
                 found,
                 ranks=tuple(sorted({*found.ranks, place.rank})),
