@@ -161,8 +161,8 @@ class Failures:
             is_asked_again = process in self._again
             self._again.discard(process)
         try:
-            errors = answer.errors if isinstance(answer, RankDetails) else []
-            has_news = self._take(process, errors)
+            # of one that has ended nothing is remembered any more
+            has_news = isinstance(answer, RankDetails) and self._take(process, answer.errors)
         finally:
             if is_asked_again:
                 self.refresh([process], callbacks[-1])
