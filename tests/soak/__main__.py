@@ -1,8 +1,8 @@
 """`python -m tests.soak [--minutes 10] [--seed N]`: a kernel is used, hurt and watched.
 
 Acts (`tests/soak/acts`) are chosen by the seed; each checks its answers. In quiet moments it is
-looked from outside at what the processes hold. In the end nothing may have grown, and nothing may be
-left. The exit code is 1 where an answer was wrong or late, or something has grown or was left.
+looked from outside at what the processes hold. In the end nothing may have grown, and nothing may
+be left. The exit code is 1 where an answer was wrong or late, or something has grown or was left.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--light", action="store_true", help="without PyTorch")
-    parser.add_argument("--only", default="", help="acts whose names have this word")
+    parser.add_argument("--only", default="", help="acts whose names have one of these words: a,b")
     chosen = parser.parse_args(words)
     print(f"seed {chosen.seed}", flush=True)
     ensure_event_loop()  # jupyter_client keeps one; it is no leak
@@ -68,7 +68,7 @@ class Soak:
             act: weight
             for room in ROOMS
             for act, weight in room.ACTS.items()
-            if act not in left_out and only in act.__name__
+            if act not in left_out and any(word in name_of(act) for word in only.split(","))
         }
 
     def run(self) -> None:
@@ -115,7 +115,7 @@ class Soak:
 
     def _play(self, act: Callable[[Stage], None]) -> None:
         self.step += 1
-        name = f"{act.__module__.rpartition('.')[2]}.{act.__name__}"
+        name = name_of(act)
         self.stage.note(f"step {self.step}: {name}")
         began = time.monotonic()
         with limited(name):
@@ -144,14 +144,18 @@ class Soak:
         for act in self.acts:
             self._play(act)
         for number in range(CELLS):
-            self.stage.ok(f"filled = {number}")
+            self.stage.ok(f"%%mesh @main\nfilled = {number}\nprint(filled)")
             self.stage.kernel.cells.clear()
+        self.stage.ok(
+            f"for filled in range({CELLS}):\n"
+            "    get_ipython().run_cell_magic('mesh', '@steady', f'filled = {filled}')"
+        )
         for mesh in ("main", "steady"):
-            self.stage.ok(
-                f"for filled in range({CELLS}):\n"
-                f"    get_ipython().run_cell_magic('mesh', '@{mesh}', f'filled = {{filled}}')"
-            )
             self.stage.ok(f"%%mesh @{mesh}\nfor i in range({LINES}): print('fills', i)")
+
+
+def name_of(act: Callable[[Stage], None]) -> str:
+    return f"{act.__module__.rpartition('.')[2]}.{act.__name__}"
 
 
 def _wants_torch(room: object) -> set[Callable[[Stage], None]]:

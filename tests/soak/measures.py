@@ -20,12 +20,17 @@ STILL_S = 0.3  # for so long nothing may change
 SETTLES_S = 45.0  # a page that has gone without a word costs nothing after 30 s
 
 QUIET_NOTEBOOK = """
-import gc, linecache, sys
+import ctypes, gc, linecache, sys
 sys.last_type = sys.last_value = sys.last_exc = sys.last_traceback = None
 get_ipython().last_execution_result = None
 linecache.clearcache()  # each cell's text, which IPython keeps for tracebacks: 5 kB a cell
-_ = gc.collect()"""
-QUIET_RANKS = "import gc, linecache; linecache.clearcache(); _ = gc.collect()"
+get_ipython().history_manager.outputs.clear()  # it keeps all that was ever shown
+get_ipython().history_manager.exceptions.clear()
+_ = gc.collect(), ctypes.CDLL(None).malloc_trim(0)"""
+QUIET_RANKS = (
+    "import ctypes, gc, linecache\nlinecache.clearcache()\n"
+    "_ = gc.collect(), ctypes.CDLL(None).malloc_trim(0)"
+)
 KINDS = (
     "dict(__import__('collections').Counter(f'{type(each).__module__}.{type(each).__qualname__}'"
     " for each in gc.get_objects()))"

@@ -1,7 +1,8 @@
 """What has grown: decided from samples alone.
 
 Memory and objects by the slope of Theil and Sen, the median over all pairs of samples, which a few
-odd ones do not move. Counts must not grow at all: the median of the last third is that of the first.
+odd ones do not move. Counts must not grow at all: the median of the last third is that of the
+first.
 """
 
 import itertools
@@ -14,10 +15,13 @@ from tests.soak.measures import Sample
 WARM_UP = 0.25  # of the samples, left out
 FEWEST = 12  # samples that a judgement needs
 PER_S = 600.0  # slopes are told for ten minutes
+MEMORY_MB = {"kernel": 3.0, "": 1.0}
+OBJECTS_A_STEP = 5.0
 
 
 class Growth(NamedTuple):
-    """How a series has gone: its first and last value, its slope for ten minutes, what is allowed."""
+    """How a series has gone: its first and last value; in ten minutes, its slope and the most that
+    is allowed."""
 
     name: str
     first: float
@@ -62,6 +66,11 @@ def theil_sen(points: Sequence[tuple[float, float]]) -> float:
 
 def allowance(name: str, samples: Sequence[Sample]) -> float:
     """Return by how much a series may grow in ten minutes."""
+    if name.startswith("memory"):
+        return next(mb for whose, mb in MEMORY_MB.items() if whose in name)
+    if name.startswith("objects"):
+        steps, seconds = (samples[-1][i] - samples[0][i] for i in (1, 0))
+        return OBJECTS_A_STEP * steps / seconds * PER_S
     return 0.0
 
 

@@ -1,7 +1,7 @@
 """Where acts play: a kernel with two meshes, a ledger of what has run, and the seeded dice.
 
-`main` has the ranks that acts kill, stop and interrupt. `steady` is never touched by faults, so what
-its actor has counted is known at any time, and its processes live as long as the kernel.
+`main` has the ranks that acts kill, stop and interrupt. `steady` is never touched by faults, so
+what its actor has counted is known at any time, and its processes live as long as the kernel.
 """
 
 import json
@@ -25,7 +25,8 @@ KEPT_NOTES = 40
 ACTORS = """
 import asyncio, json, os, time
 import numpy
-from monarch_nb import Actor, Channel, RDMABuffer, attach_to_workers, current_rank, elastic, endpoint
+from monarch_nb import Actor, Channel, RDMABuffer, attach_to_workers, current_rank
+from monarch_nb import elastic, endpoint
 {torch}
 
 def mark(path, token, rank):
@@ -75,13 +76,14 @@ class Work(Actor):
         room = numpy.zeros(size, dtype=numpy.uint8)
         buffer.read_into(memoryview(room)).get()
         buffer.write_from(memoryview(room + 1)).get()
-        return int(room.astype(int).sum())
+        return int(room.sum(dtype=int))
     @endpoint
     def held(self):
-        return int(self.memory.astype(int).sum())
+        return int(self.memory.sum(dtype=int))
     @endpoint
     def drop(self):
         self.buffer.drop().get()
+        self.memory = None
 
 class Async(Actor):
     def __init__(self, path):

@@ -10,11 +10,11 @@ def large_values(stage: Stage) -> None:
     size, value = stage.dice.choice([100_000, 2 * MB, 5 * MB]), stage.dice.randrange(256)
     stage.ok(f"large = numpy.full({size}, {value}, dtype=numpy.uint8)")
     found = stage.value(
-        "[int(each.astype(int).sum()) for each in steady_work.echo.call(large).get().values()]"
+        "[int(each.sum(dtype=int)) for each in steady_work.echo.call(large).get().values()]"
     )
     same(found, [size * value] * 2)
     stage.ok("steady['large'] = large")
-    cell = stage.ok("%%mesh @steady\nint(large.astype(int).sum())")
+    cell = stage.ok("%%mesh @steady\nint(large.sum(dtype=int))")
     same(lines_of(cell.shown), {rank: [str(size * value)] for rank in STEADY}, cell.shown)
     stage.ok("%%mesh @steady\ndel large")
     stage.ok("del large")

@@ -6,20 +6,21 @@ Each act leaves `main` whole.
 import os
 import re
 import signal
+import textwrap
 import time
 
+from tests import support
 from tests.soak.acts.data import GROUP
 from tests.soak.stage import DEADLINE_S, RANKS, Stage, label, ranks_of, same
-from tests import support
 
+_LOST = re.compile(r"^ranks? ([\d,-]+)(?:: the process| of main)", re.MULTILINE)
 BUSY = "import time\nfor _ in range(600): time.sleep(0.1)"
 
 
 def _bring_back(stage: Stage, ranks: list[int]) -> None:
-    if stage.dice.random() < 0.5:
-        stage.says("%mesh heal main", f"{label(ranks)} started again")
-    else:
-        stage.says(f"%mesh restart {label(ranks).split()[1]} --name main", f"{label(ranks)} started again")
+    restart = f"%mesh restart {label(ranks).split()[1]} --name main"
+    how = stage.dice.choice(["%mesh heal main", restart])
+    stage.says(how, f"{label(ranks)} started again")
     stage.check_all_are_well()
 
 
@@ -29,7 +30,7 @@ def _all_are_told(stage: Stage, ranks: list[int]) -> None:
     def tells_all() -> bool:
         token = stage.new("lost")
         cell = stage.fails(f"%%mesh @main\n{stage.mark(token)}\nrank", "%mesh heal")
-        [told] = re.findall(r"^ranks? ([\d,-]+)(?:: the process| of main)", cell.error, re.MULTILINE)
+        [told] = _LOST.findall(cell.error)
         assert set(ranks_of(told)) <= set(ranks), f"only {ranks} are lost: {cell.error}"
         stage.ledger.has_at_most_once(token, RANKS)
         return ranks_of(told) == ranks
@@ -92,7 +93,7 @@ def a_call_is_stopped(stage: Stage) -> None:
 def a_cell_takes_too_long(stage: Stage) -> None:
     ranks = stage.some()
     stage.fails(
-        f"%%mesh @main --timeout 0.5\nif rank in {ranks}:\n    {BUSY.replace(chr(10), chr(10) + '    ')}",
+        f"%%mesh @main --timeout 0.5\nif rank in {ranks}:\n{textwrap.indent(BUSY, '    ')}",
         f"TimeoutError: {label(ranks)} had not ended after 0.5 s",
     )
     stage.check_all_are_well()

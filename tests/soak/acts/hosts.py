@@ -1,7 +1,7 @@
 """Hosts that come and go: workers that are attached, killed and offered again; hosts of a job."""
 
-from tests.soak.stage import DEADLINE_S, Stage, lines_of, same
 from tests import support
+from tests.soak.stage import DEADLINE_S, Stage, lines_of, same
 
 
 def attached_and_released(stage: Stage) -> None:
@@ -87,7 +87,7 @@ def _work_there(stage: Stage) -> None:
     stage.ledger.has_once(token, range(4))
     size = stage.dice.choice([1000, 3 << 20])
     stage.ok(f"sent = numpy.full({size}, {n}, dtype=numpy.uint8)")
-    found = f"[int(each.astype(int).sum()) for each in {name}.echo.call(sent).get().values()]"
+    found = f"[int(each.sum(dtype=int)) for each in {name}.echo.call(sent).get().values()]"
     same(stage.value(found), [n * size] * 4)
     stage.ok(f"del sent, {name}")
 

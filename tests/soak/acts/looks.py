@@ -4,8 +4,8 @@ import json
 import subprocess
 import sys
 
-from tests.notebook.view.browser.test_messages import HELLO, v1
 from tests import support
+from tests.notebook.view.browser.test_messages import HELLO, v1
 from tests.soak.stage import DEADLINE_S, RANKS, Stage
 
 PARTS = ["strips", "curves", "failures", "actors"]
