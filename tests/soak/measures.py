@@ -16,6 +16,7 @@ import psutil
 from tests import support
 from tests.soak.stage import STEADY, Stage
 
+LENT = "/memfd:monarch_nb"  # kept warm: as many as were ever needed at a time, by their size
 STILL_S = 0.3  # for so long nothing may change
 SETTLES_S = 45.0  # a page that has gone without a word costs nothing after 30 s
 
@@ -85,17 +86,21 @@ def _until_still(stage: Stage, who: dict[str, int]) -> dict[str, float]:
 def _counts(stage: Stage, who: dict[str, int]) -> dict[str, float]:
     kernel = who["kernel"]
     below = support.descendants(kernel)
-    each = {
-        f"{what} of {whom}": float(len(os.listdir(f"/proc/{pid}/{folder}")))
+    opened = {whom: support.open_fds(pid).values() for whom, pid in who.items()}
+    lent = {whom: [fd for fd in fds if fd.startswith(LENT)] for whom, fds in opened.items()}
+    fds = {f"fds of {whom}": float(len(opened[whom]) - len(lent[whom])) for whom in who}
+    threads = {
+        f"threads of {whom}": float(len(os.listdir(f"/proc/{pid}/task")))
         for whom, pid in who.items()
-        for what, folder in (("fds", "fd"), ("threads", "task"))
     }
     ports = sum(len(support.listening_ports(pid)) for pid in {kernel, *below})
     dirs = list(stage.world.temp.glob("mnb-*"))
     own = [each for each in dirs if f"process {kernel} " in (each / "owner").read_text() + " "]
     shared = [name for name in os.listdir("/dev/shm") if name.startswith(support.OUR_NAMES)]
     return {
-        **each,
+        **fds,
+        **threads,
+        "segments that the kernel lends": float(len(lent["kernel"])),
         "processes": float(len(below)),
         "listening ports": float(ports),
         "run dirs": float(len(dirs) - len(stage.world.workers)),
