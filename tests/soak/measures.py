@@ -32,6 +32,8 @@ QUIET_RANKS = (
     "import ctypes, gc, linecache\nlinecache.clearcache()\n"
     "_ = gc.collect(), ctypes.CDLL(None).malloc_trim(0)"
 )
+BOUNDED = ("monarch_nb.control.output.tail.Line", "monarch_nb.control.output.tail._Piece")
+"""Lines of logs: the last 20,000."""
 KINDS = (
     "dict(__import__('collections').Counter(f'{type(each).__module__}.{type(each).__qualname__}'"
     " for each in gc.get_objects()))"
@@ -60,7 +62,8 @@ def take(stage: Stage, began: float, step: int) -> Sample:
     counts = _until_still(stage, who)
     series = {f"memory of {whom}": anonymous_mb(pid) for whom, pid in who.items()}
     stage.ok("%mesh down fresh\n%mesh use main")
-    objects = {"objects of kernel": float(sum(kinds.values()))}
+    count = sum(number for kind, number in kinds.items() if kind not in BOUNDED)
+    objects = {"objects of kernel": float(count)}
     return Sample(time.monotonic() - began, step, {**series, **objects, **counts}, kinds)
 
 

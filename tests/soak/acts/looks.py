@@ -16,6 +16,7 @@ def commands(stage: Stage) -> None:
     stage.ok(f"%%mesh @steady\nlooked = {n}")
     stage.says("%mesh use steady\n%mesh vars looked", str(n))
     stage.ok("%mesh use main")
+    stage.ok("%%mesh @main\npass")  # of a rank whose last cell has failed, its state says so
     support.eventually(  # it is at most a tenth of a second old
         lambda: stage.says("%mesh status main", "main: 4 ranks, 4 idle"), DEADLINE_S, "idle ranks"
     )
