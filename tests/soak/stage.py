@@ -108,7 +108,6 @@ class Stage:
         self.ledger = Ledger(world.path / "ledger")
         self.notes: deque[str] = deque(maxlen=KEPT_NOTES)
         self.kernel = KernelClient("monarch")
-        self.second: KernelClient | None = None
         self.counted = 0  # of the actors of `steady`
         self.made = 0
         self.cells = 0
@@ -125,15 +124,12 @@ class Stage:
 
     def end(self) -> None:
         """End it in the orderly way; it has to, by itself."""
-        if self.second is not None:
-            end_kernel(self.second)
         end_kernel(self.kernel)
 
     def abandon(self) -> None:
         """End it with force: something has failed."""
-        for each in (self.kernel, self.second):
-            if each is not None and each.manager.has_kernel:
-                kill_kernel(each)
+        if self.kernel.manager.has_kernel:
+            kill_kernel(self.kernel)
 
     def note(self, text: str) -> None:
         """Remember what was done, for the report of a failure."""
