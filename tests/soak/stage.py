@@ -125,6 +125,7 @@ class Stage:
     def end(self) -> None:
         """End it in the orderly way; it has to, by itself."""
         end_kernel(self.kernel)
+        self.world.end_workers()
 
     def abandon(self) -> None:
         """End it with force: something has failed."""
