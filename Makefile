@@ -1,4 +1,4 @@
-# One command each: lab, demo, test, fuzz, mutants, soak, bench, docs, lint. All share .venv, which is made again when pyproject.toml or the pins change,
+# One command each: lab, demo, test, fuzz, mutants, faults, soak, bench, docs, lint. All share .venv, which is made again when pyproject.toml or the pins change,
 # and the JupyterLab extension in it, which is built again when its sources change.
 
 PYTHON ?= python3
@@ -18,7 +18,7 @@ TIER := $(if $(NIGHTLY),, and not nightly)
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test fuzz mutants soak bench docs lint
+.PHONY: help lab demo test fuzz mutants faults soak bench docs lint
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -43,6 +43,9 @@ fuzz: $(READY) ## feed what parses with what nobody should send, FUZZ_S=60 secon
 
 bench: $(READY) ## measure against the raw floor and the peers
 	$(BIN)/python -m benchmarks $(ARGS)
+
+faults: $(READY) ## inject each fault fifty times and write docs/faults.md (hours); ARGS="--rows 1,2 --runs 5"
+	$(BIN)/python -m benchmarks faults $(ARGS)
 
 mutants: $(READY) ## sabotage a line of code at a time: some test has to notice each; ARGS="word" chooses
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -1,4 +1,5 @@
-"""The command: which systems, which measures, progress, and the file that is written.
+"""The command: which systems, which measures, progress, and the file that is written. With the word
+`faults` it is another one, of benchmarks/faults.
 
 Measures are the outer loop: what is compared is measured one after the other, on a machine in the
 same mood.
@@ -19,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import record, report, runner
 from benchmarks.catalog import MEASURES
+from benchmarks.faults import command as faults
 from benchmarks.report import Run
 from benchmarks.runner import Outcome
 from benchmarks.systems import OURS, RAW, System, peers
@@ -38,6 +40,8 @@ class Place:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["faults"]:
+        return faults.main(sys.argv[2:])
     options = _options()
     console = Console(stderr=True)
     kept = options.out.with_suffix(".json")

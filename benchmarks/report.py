@@ -19,7 +19,8 @@ NOT_OFFERED = "-"
 NOT_MEASURED = "not measured"
 
 
-def _machine() -> str:
+def machine() -> str:
+    """Return what this machine is, in a few words."""
     memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     return f"{os.cpu_count()} cores, {memory_gb:.0f} GB, {platform.platform(terse=True)}"
 
@@ -35,7 +36,7 @@ class Run:
     outcomes: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
     begun: datetime = field(default_factory=lambda: datetime.now(UTC))
     load: float = field(default_factory=lambda: os.getloadavg()[0])
-    machine: str = field(default_factory=_machine)
+    machine: str = field(default_factory=machine)
 
     def figure(self, system: str, measure: str, name: str) -> float | None:
         """The median over the rounds, where there is a number."""

@@ -71,6 +71,9 @@ class Config:
     log_bytes: int = 1 << 30
     """The log of a rank grows to this; then its oldest part is removed."""
 
+    testing: bool = False
+    """1: hosts and ranks let tests harm them (`monarch_nb.testing`)."""
+
     @property
     def pulse_interval_s(self) -> float:
         """Time between two heartbeats of a link."""
@@ -119,6 +122,10 @@ class Config:
 def _value(name: str, text: str, kind: object) -> str | float:
     if kind == "str":
         return text
+    if kind == "bool":
+        if text not in ("0", "1", "False", "True"):
+            raise ValueError(f"{name}={text!r} is neither 0 nor 1")
+        return text in ("1", "True")
     try:
         return int(text) if kind == "int" else float(text)
     except ValueError:

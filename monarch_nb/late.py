@@ -29,6 +29,8 @@ WORKSPACE_SYNC: Final = "services.workspace.sync"
 """`sync_workspace`; no process needs it to start."""
 SPMD: Final = "spmd"
 """Scripts for torchrun on ranks; whether the program uses them is asked, and no more."""
+FAULTS: Final = "testing.serving"
+"""What lets a test harm a process that was started for that; no other process loads it."""
 COMPAT: Final = "compat"
 """`import monarch`; it imports the package, which loads it when `MONARCH_NB_COMPAT` is set."""
 

@@ -22,7 +22,11 @@ import zmq
 import monarch_nb
 from monarch_nb import ProcMesh, this_host
 from monarch_nb.control.client import running_client
+from monarch_nb.testing import processes
 from tests import inside, support
+from tests.goals import goal, pytest_terminal_summary
+
+__all__ = ["goal", "pytest_terminal_summary"]
 
 hypothesis.settings.register_profile("push", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("nightly", max_examples=5000, deadline=None)
@@ -52,8 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
         os.environ[name] = f"{world}/{name.lower()}"
     os.environ["MONARCH_NB_HOME"] = f"{world}/keys"  # no meshes that somebody keeps, nor keys
-    variable, _, value = support.SESSION.partition("=")
-    os.environ[variable] = value
+    processes.mark_session()
     os.environ[PRELOAD] = "none"
     # Threads of PyTorch that wait leave the processors to ranks that work: three times as fast.
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
@@ -132,7 +135,7 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     shared = running_client() is not None
-    before = support.Snapshot.take()
+    before = support.Snapshot.take(unmarked=True)
     yield
     if not shared and running_client() is not None:
         _stop_client()
@@ -152,7 +155,7 @@ class SharedClient:
         that train need not load it, each for itself.
         """
         if self._before is None:
-            self._before = support.Snapshot.take()
+            self._before = support.Snapshot.take(unmarked=True)
         if running_client() is None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.delenv(PRELOAD)
@@ -193,7 +196,7 @@ def mesh_runtime(shared_client: SharedClient) -> Iterator[None]:
     """The client that tests share; the leak check of a module waits for the end of its meshes."""
     shared_client.start()
     client = running_client()
-    before = support.Snapshot.take()
+    before = support.Snapshot.take(unmarked=True)
     yield
     if running_client() is not client:  # tests have ended it
         shared_client.stop()
@@ -324,6 +327,7 @@ _PROBES: dict[str, str | Callable[[], str | None]] = {
     "memory_cgroup": "d=/sys/fs/cgroup/memory/mnb-probe-$$; mkdir $d; rmdir $d",
     "netns": "n=mnb-probe-$$; ip netns add $n; trap 'ip netns del $n' 0;"
     " ip -n $n link add v0 type veth peer name v1",
+    "pids_cgroup": "d=/sys/fs/cgroup/pids/mnb-probe-$$; mkdir $d; rmdir $d",
     "pidns": "unshare --pid --fork --mount-proc true",
     "private_shm": "unshare --mount mount -t tmpfs -o size=1m none /dev/shm",
     "root": "test $(id -u) = 0",

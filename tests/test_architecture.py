@@ -124,6 +124,9 @@ BOXES = {
         },
         only_in={"anywidget": "widget", "fastjsonschema": "protocol"},
     ),
+    "testing": Box(
+        "control host meshes process core", {"pytest": EAGER}, only_in={"pytest": "plugin"}
+    ),
     "debugger": Box("core net"),
     "kernel": Box("notebook debugger", {"ipykernel": EAGER}),
     "errors": Box(),
@@ -135,7 +138,7 @@ BOXES = {
     "spmd": Box("services"),
     "": Box(" ".join(EVERYWHERE)),  # __init__.py itself: lazy names only
 }
-SPEAK_PUBLIC = {"notebook", "compat"}  # boxes that use the package as a user would
+SPEAK_PUBLIC = {"notebook", "compat", "testing"}  # boxes that use the package as a user would
 COMPANIONS = {
     "traitlets": {"IPython", "ipykernel", "nbclient"},
     "jupyter_client": {"ipykernel", "nbclient"},
@@ -272,6 +275,8 @@ def loaded_by(statement: str) -> set[str]:
         ("import monarch_nb.host.zygote.zygote", "torch IPython numpy zmq asyncio email"),
         ("import monarch_nb.control.cli", "torch IPython nbformat jupyter_client"),
         ("import monarch_nb.control.batch.runner", "torch IPython lark"),
+        ("import monarch_nb.testing.faults", "torch IPython pytest"),
+        ("import monarch_nb.testing.serving", "torch zmq pytest"),
         ("import monarch_nb", "torch IPython zmq ipykernel ipywidgets opentelemetry"),
     ],
 )

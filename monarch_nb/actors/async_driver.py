@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from monarch_nb.actors.definition import RETURN_HOOK
 from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, State, is_failure
+from monarch_nb.core.points import point
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.interrupts import Key, Steps
 
@@ -214,12 +215,14 @@ class AsyncDriver(Driver):
         try:
             if after is not None and after in self._tasks:
                 await asyncio.sleep(0)  # what was called before begins before
+            point("call.begin")
             value = method(*args, **kwargs)
             args, kwargs = (), {}  # what was lent to the call goes back with the answer
             if inspect.isawaitable(value):
                 value = await Steps(self.interrupts, key, value)
             if not has_port:
                 sealed = self.interrupts.during(key, lambda: self.seal(message, value))
+            point("call.end")
         except asyncio.CancelledError as error:
             interrupted = self._done_with(message, error)
             self._uncancel()

@@ -22,6 +22,7 @@ from monarch_nb.actors.post_mortem import LastFailures
 from monarch_nb.actors.sync_driver import SyncDriver, WorkQueue
 from monarch_nb.actors.undeliverable import send_back
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.points import point
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import ACTOR_BIT, CALL, ERROR, GATE_BIT, Message
 from monarch_nb.core.wire.messages.actors import (
@@ -170,6 +171,7 @@ class Hosting:
         driver = self.drivers.get(interrupt.port)
         if driver is None:
             return
+        point("interrupt")
         for reply in interrupt.replies:
             driver.interrupt((message.source, reply))
         if interrupt.running and (key := driver.running) is not None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from monarch_nb.actors.definition import RETURN_HOOK
 from monarch_nb.actors.driver import ActorEnded, ActorHost, Driver, State, is_failure
+from monarch_nb.core.points import point
 from monarch_nb.process import remote_errors
 from monarch_nb.process.current import end_fork
 from monarch_nb.process.interrupts import raise_in_thread, take_back
@@ -114,10 +115,12 @@ class SyncDriver(Driver):
             method, args, kwargs, has_port, _ = self.open(message)
             if board is not None:
                 board.busy(method.__name__)
+            point("call.begin")
             value = method(*args, **kwargs)
             args, kwargs = (), {}  # what was lent to the call goes back with the answer
             if not has_port:
                 sealed = self.seal(message, value)
+            point("call.end")
         except BaseException as found:  # noqa: BLE001  user code; anything may come out
             error = self.hosting.failed.seen(self.spec.port, found)
         if self._links.forked:

@@ -232,7 +232,7 @@ class _Request:
             owned=True,
             wrap=wrap,
             internal=options.anywhere,
-            when_garbage=hosts.spawner.stop_in_background,
+            watch=hosts.spawner.watch,
         )
         if old is not None:
             state.take_over(old)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,8 +29,9 @@ from monarch_nb.core.wire.messages.actors import (
 from monarch_nb.core.wire.messages.agents import Stop
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.errors import ActorError, SupervisionError
+from monarch_nb.meshes.garbage import Garbage
 from monarch_nb.meshes.restarting.intensity import Intensity, Restart
-from monarch_nb.meshes.states import ActorsState, Part, ProcsState
+from monarch_nb.meshes.states import ActorsState, HandleToken, Part, ProcsState
 from monarch_nb.process import context, remote_errors
 from monarch_nb.process.exit import Exit
 from monarch_nb.process.futures.ask_all import Question
@@ -60,6 +62,7 @@ class Spawner:
         self.proc = proc
         self.supervision = supervision
         self._stopping = threading.Lock()
+        self._garbage = Garbage()
         self._names = itertools.count()
 
     # actors
@@ -341,13 +344,20 @@ class Spawner:
             stop(lambda: stopped._set_result(None))
         return stopped
 
-    def stop_in_background(self, state: ProcsState) -> None:
-        # runs inside a garbage collection: nothing here may take a lock that its victim holds
-        def stop() -> None:
-            self.stop_procs(state, "nobody refers to it any more").add_done_callback(_ignore)
+    def watch(self, token: HandleToken, state: ProcsState) -> weakref.ref[HandleToken]:
+        """Have a mesh stopped when its last handle is gone."""
+        known = weakref.ref(state)  # which holds the reference that is returned
 
-        if not self.proc.closed:
-            threading.Thread(target=stop, name="monarch-garbage", daemon=True).start()
+        def stop() -> None:
+            found = known()
+            if found is not None and found.is_garbage and not self.proc.closed:
+                self.stop_procs(found, "nobody refers to it any more").add_done_callback(_ignore)
+
+        return self._garbage.watch(token, stop)
+
+    def close(self) -> None:
+        """Stop nothing any more."""
+        self._garbage.close()
 
     def stop_owned_by(self, port: int) -> list[Future[None]]:
         owned = self.supervision.owned_by(port)

@@ -48,7 +48,8 @@ class Resized(NamedTuple):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProcsState(MeshState):
-    """One spawn of processes. `when_garbage(state)` is called when the last handle is gone.
+    """One spawn of processes. `watch(token, state)` sees to it that it is stopped with its last
+    handle; None: it is not.
 
     Of a mesh of this process's own, by rank: `homes`, where each was spawned; `slots`, as in
     `Seat`; `chosen_gpus`, its CUDA_VISIBLE_DEVICES where that is given. `moves` says which ranks
@@ -65,7 +66,7 @@ class ProcsState(MeshState):
     pids: dict[int, int] = field(default_factory=dict)
     actors: list[ActorsState] = field(default_factory=list)
     generation: int = 0
-    when_garbage: Callable[[ProcsState], None] | None = None
+    watch: Callable[[HandleToken, ProcsState], weakref.ref[HandleToken]] | None = None
     initialized: Future[bool] = field(default_factory=lambda: completed(True), init=False)
     respawn: Callable[[list[int]], Future[bool]] | None = field(default=None, init=False)
     resized: Callable[[Sequence[int]], Resized] | None = field(default=None, init=False)
@@ -140,19 +141,20 @@ class ProcsState(MeshState):
 
     def token(self) -> HandleToken | None:
         """Return that of the handles; None where garbage collection means nothing."""
-        if self.when_garbage is None:
+        if self.watch is None:
             return None
         found = self._token() if self._token is not None else None
         if found is None:
             found = HandleToken()
-            self._token = weakref.ref(found)
-            weakref.finalize(found, self._dropped).atexit = False
+            self._token = self.watch(found, self)
         return found
 
-    def _dropped(self) -> None:
+    @property
+    def is_garbage(self) -> bool:
+        """Tell whether it runs and nobody can ever refer to it again."""
+        is_held = self._token is not None and self._token() is not None
         is_over = self.ended is not None or self.only_seen is not None
-        if not (self.shared or is_over) and self.when_garbage is not None:
-            self.when_garbage(self)
+        return not (self.shared or is_held or is_over)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -210,6 +210,7 @@ class Runtime(Hosts):
         for ending in self.at_close:
             ending()
         _uninstall_marks()
+        self.spawner.close()
         self.hosting.close()
         self.buffers.close()
         self.proc.close(linger_s)

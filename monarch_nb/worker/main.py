@@ -27,6 +27,7 @@ from monarch_nb import late
 from monarch_nb.actors.hosting import RankHooks
 from monarch_nb.actors.sync_driver import Task, WorkQueue
 from monarch_nb.config import Config
+from monarch_nb.core.points import point
 from monarch_nb.core.shape.extent import Extent, Point
 from monarch_nb.core.wire import pickling
 from monarch_nb.core.wire.frames import OUTPUT_PORT, REPLY, Message
@@ -203,6 +204,7 @@ class Rank:
             late.load(late.COMPAT)
         self._attach_main_thread()
         self.runtime.start(self._handlers(), after_interrupt=(self.dap.leave_post_mortem,))
+        point("rank.started")
         self._boot_user_code()
         self._serve()
         self._leave()
@@ -318,6 +320,7 @@ class Rank:
             serve(debug.DapRequest, self.dap.on_request),
             serve(debug.CloseDap, self.dap.on_close),
             *self._handlers_of_variables(),
+            *self._handlers_of_tests(),
         ]
 
     def _handlers_of_variables(self) -> list[Serve]:
@@ -332,6 +335,12 @@ class Rank:
             serve(status.GetWindow, shown.on_request),
             serve(status.GetPicture, shown.on_request),
         ]
+
+    def _handlers_of_tests(self) -> list[Serve]:
+        if not self.proc.config.testing:
+            return []
+        found: list[Serve] = late.load(late.FAULTS).handlers_of_rank(self.proc)
+        return found
 
     def _is_busy(self) -> bool:
         drivers = list(self.hosting.drivers.values())

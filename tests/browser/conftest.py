@@ -20,7 +20,7 @@ def no_leaks() -> Iterator[None]:
 
     Kernels and ranks must be gone at the end of each test: see `page`.
     """
-    before = support.Snapshot.take()
+    before = support.Snapshot.take(unmarked=True)
     yield
     before.assert_clean(within_s=10)
 

@@ -53,8 +53,18 @@ def test_a_lost_rank_is_vermilion_and_a_busy_one_blue(show: Open, world: str):
     assert near(colour(page, busy, *point), BLUE)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark", "none"])
-@pytest.mark.parametrize("width", [300, 1100])
+@pytest.mark.parametrize(
+    "width, theme",
+    [
+        (300, "dark"),
+        (1100, "light"),
+        (1100, "none"),
+        *(
+            pytest.param(width, theme, marks=pytest.mark.nightly)
+            for width, theme in [(300, "light"), (300, "none"), (1100, "dark")]
+        ),
+    ],
+)
 def test_nothing_is_cut(show: Open, theme: str, width: int):
     for world in ("eight", "states", "hosts", "thousand"):
         page = show(world, width, theme)

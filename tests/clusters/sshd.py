@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from monarch_nb.testing.processes import SESSION
 from tests.clusters.machines import Machine, Machines, until_interrupted
 from tests.clusters.namespaces import run
 from tests.clusters.networks import LAN
 from tests.conftest import PRELOAD
 from tests.source import ROOT
-from tests.support import SESSION, eventually
+from tests.support import eventually
 
 COMMANDS = ("ssh", "sshd", "ssh-keygen")
 

@@ -20,13 +20,14 @@ from monarch_nb.core.wire.messages import (
     groups,
     status,
     stores,
+    testing,
 )
 from monarch_nb.errors import RemoteProtocolError
 
 KINDS = sorted(
     (
         each
-        for module in (actors, agents, cells, codec, debug, groups, status, stores)
+        for module in (actors, agents, cells, codec, debug, groups, status, stores, testing)
         for each in vars(module).values()
         if hasattr(each, "_fields") and each.__module__ == module.__name__
         and not each.__name__.startswith("_")

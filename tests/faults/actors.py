@@ -31,6 +31,10 @@ class Worker(Actor):
         return value
 
     @endpoint
+    def length(self, value) -> int:
+        return len(value)
+
+    @endpoint
     def keep(self, peer) -> None:
         self.peer = peer
 

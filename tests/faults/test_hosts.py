@@ -10,9 +10,10 @@ import pytest
 from monarch_nb import RankExited, RankUnreachable, this_host
 from monarch_nb.control.client import client
 from monarch_nb.elastic import restart
+from monarch_nb.testing.processes import read
 from tests import inside
 from tests.faults.actors import Worker
-from tests.support import _read, descendants, eventually, is_running
+from tests.support import descendants, eventually, is_running
 
 
 def process_of(module: str, ranks: list[int]) -> int:
@@ -20,7 +21,7 @@ def process_of(module: str, ranks: list[int]) -> int:
     found = [
         pid
         for pid in descendants(os.getpid())
-        if f"monarch_nb.host.{module}".encode() in _read(pid, "cmdline")
+        if f"monarch_nb.host.{module}".encode() in read(pid, "cmdline")
         and pid not in ranks
         and is_running(pid)
     ]
@@ -49,7 +50,7 @@ def test_all_ranks_of_the_host_end_and_are_told_as_one(
     at = time.monotonic()
     os.kill(pid, number)
     errors = [future.exception(timeout=30) for future in [together, *single]]
-    what = f"5 {number.name} of the {victim}"
+    what = f"{number.name} of the {victim}"
     goal(f"{what}: all calls ended", time.monotonic() - at, goal_s)
     assert all(type(error) is kind for error in errors)
     assert [error.ranks for error in errors] == [(0, 1, 2, 3), (0,), (1,), (2,), (3,)]

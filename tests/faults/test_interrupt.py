@@ -72,9 +72,9 @@ def test_the_prompt_is_back_at_once_and_the_rank_is_free_soon(trio, goal, case, 
     workers = trio[kind]
     future = call(workers)
     at = interrupted_get(future)
-    goal(f"27 {case}: prompt", time.perf_counter() - at, 0.3)
+    goal(f"{case}: prompt", time.perf_counter() - at, 0.3)
     assert len(workers.add.call(0).get(timeout=10)) == 2
-    goal(f"27 {case}: rank free", time.perf_counter() - at, 1.0)
+    goal(f"{case}: rank free", time.perf_counter() - at, 1.0)
     error = future.exception(timeout=10)
     assert isinstance(error, CallInterrupted), error
     assert failures == []
@@ -88,11 +88,11 @@ def test_queued_calls_are_cancelled_and_never_run(trio, goal):
     queued = [workers.add.call(1000) for _ in range(100)]
     last = interrupted_get(queued[-1])
     client().interrupt()
-    goal("27 100 queued calls: prompt", time.perf_counter() - last, 0.3)
+    goal("100 queued calls: prompt", time.perf_counter() - last, 0.3)
     assert isinstance(running.exception(timeout=10), CallInterrupted)
     assert all(isinstance(each.exception(timeout=10), CallCancelled) for each in queued)
     assert list(workers.add.call(0).get(timeout=10).values()) == before
-    goal("27 100 queued calls: rank free", time.perf_counter() - last, 1.0)
+    goal("100 queued calls: rank free", time.perf_counter() - last, 1.0)
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_the_spawn_of_a_mesh_can_be_left_and_goes_on(mesh_runtime, goal):
     procs = this_host().spawn_procs(per_host={"gpus": 2})
     slow = procs.spawn("slow", Slow, 1.5)
     at = interrupted_get(slow.initialized)
-    goal("27 spawn: prompt", time.perf_counter() - at, 0.3)
+    goal("spawn: prompt", time.perf_counter() - at, 0.3)
     assert list(slow.add.call().get(timeout=20).values()) == [1, 1]
     procs.stop().get(timeout=20)
 
@@ -184,3 +184,55 @@ def test_no_interrupt_hits_a_call_it_was_not_meant_for(trio, kind):
         ran += 1
     after = workers.add.call_one(0).get(timeout=10)
     assert ran <= after - before <= 2 * rounds
+
+
+STORM = 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 5))]
+)
+def test_a_storm_leaves_the_mesh_usable(trio, mesh_runtime, seed):
+    """Row 28: a hundred SIGINTs within a second, whatever this thread is doing."""
+    rng = random.Random(seed)
+    over = threading.Event()
+    main = threading.main_thread().ident
+
+    def storm() -> None:
+        for _ in range(STORM):
+            over.wait(rng.random() * 2 / STORM)
+            signal.pthread_kill(main, signal.SIGINT)
+        over.set()
+
+    thread = threading.Thread(target=storm)
+    started: list = []
+    thread.start()
+    while thread.is_alive():
+        try:
+            while not over.is_set():
+                some_work(trio, rng, started)
+            thread.join()
+        except KeyboardInterrupt:
+            continue
+    for procs in started:
+        procs.stop().get(timeout=20)
+    for workers in trio.values():
+        assert len(workers.add.call(0).get(timeout=10)) == 2
+    fresh = this_host().spawn_procs(per_host={"gpus": 2})
+    assert len(fresh.spawn("fresh", Worker).add.call().get(timeout=20)) == 2
+    fresh.stop().get(timeout=20)
+
+
+def some_work(trio, rng: random.Random, started: list) -> None:
+    """One of the things that the main thread of a notebook does."""
+    match rng.randrange(4):
+        case 0:
+            trio["main"].add.call(1).get(timeout=10)
+        case 1:
+            trio["async"].sleep.call(0.01).get(timeout=10)
+        case 2:
+            started.append(this_host().spawn_procs(per_host={"gpus": 1}))
+        case _:
+            if started:
+                started.pop().stop().get(timeout=20)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from monarch_nb.testing.processes import all_pids, read
 from tests.source import ROOT
-from tests.support import _all_pids, _read, eventually, is_running
+from tests.support import eventually, is_running
 
 START = """
 import atexit, json, os, signal, sys, threading, time
@@ -69,9 +70,7 @@ class Program:
     def alive(self) -> set[int]:
         """All its processes, wherever they went."""
         mark = self.mark.encode()
-        return {
-            p for p in _all_pids() if is_running(p) and mark in _read(p, "environ").split(b"\0")
-        }
+        return {p for p in all_pids() if is_running(p) and mark in read(p, "environ").split(b"\0")}
 
     def end(self, within_s: float = 30.0) -> tuple[int, str]:
         _, errors = self.process.communicate(timeout=within_s)
@@ -104,7 +103,7 @@ def test_sigkill_leaves_nothing(tmp_path, goal, busy):
     at = time.monotonic()
     program.process.kill()
     program.end()
-    assert_all_gone(program, goal, f"6 SIGKILL of the client, {then}: nothing left", at, 1.0)
+    assert_all_gone(program, goal, f"SIGKILL of the client, {then}: nothing left", at, 1.0)
 
 
 @pytest.mark.fault
@@ -114,7 +113,7 @@ def test_stopped_and_then_killed_leaves_nothing(tmp_path, goal):
     at = time.monotonic()
     program.process.kill()
     program.end()
-    assert_all_gone(program, goal, "6 SIGSTOP, then SIGKILL of the client: nothing left", at, 1.0)
+    assert_all_gone(program, goal, "SIGSTOP, then SIGKILL of the client: nothing left", at, 1.0)
 
 
 ENDS = {
@@ -139,8 +138,8 @@ def test_an_orderly_end_cleans_up(tmp_path, goal, how):
     if code == -signal.SIGTERM:
         program.process.terminate()
     found, errors = program.end()
-    goal(f"7 {how}: the client's end", time.monotonic() - at, 5.0)
-    assert_all_gone(program, goal, f"7 {how}: nothing left", at, 5.0)
+    goal(f"{how}: the client's end", time.monotonic() - at, 5.0)
+    assert_all_gone(program, goal, f"{how}: nothing left", at, 5.0)
     assert found in (code, 128 - code if code < 0 else code), errors
     assert program.cleaned() == ([] if how == "os._exit" else sorted(program.ranks))
     expected = {"an exception": "ValueError: out", "an exception in atexit": "ZeroDivisionError"}
@@ -156,8 +155,8 @@ def test_a_rank_that_will_not_end_does_not_hold_up_the_end(tmp_path, goal):
     program = Program(tmp_path, then)
     at = time.monotonic()
     code, errors = program.end()
-    goal("7 normal end with a rank in a long call: nothing left", time.monotonic() - at, 5.0)
-    assert_all_gone(program, goal, "7 the same, seen from outside", at, 5.0)
+    goal("normal end with a rank in a long call: nothing left", time.monotonic() - at, 5.0)
+    assert_all_gone(program, goal, "the same, seen from outside", at, 5.0)
     assert (code, errors) == (0, "")
     assert program.cleaned() == sorted(program.ranks)
 
@@ -178,8 +177,8 @@ def test_a_deaf_rank_is_killed_in_time(tmp_path, goal, how):
     program = Program(tmp_path, f"ranks = list(actors.pid.call().get().values()); {DEAF[how]}")
     at = time.monotonic()
     code, errors = program.end()
-    goal(f"7 normal end with a rank {how}: nothing left", time.monotonic() - at, 5.0)
-    assert_all_gone(program, goal, f"7 the same, a rank {how}, seen from outside", at, 5.0)
+    goal(f"normal end with a rank {how}: nothing left", time.monotonic() - at, 5.0)
+    assert_all_gone(program, goal, f"the same, a rank {how}, seen from outside", at, 5.0)
     assert (code, errors) == (0, "")
     assert program.cleaned() == [program.ranks[1]]
 
@@ -190,7 +189,7 @@ def test_a_failure_nobody_handles_ends_a_script_with_its_report(tmp_path, goal):
     at = time.monotonic()
     os.kill(program.ranks[1], signal.SIGKILL)
     code, errors = program.end()
-    goal("1 SIGKILL of a rank of a script that waits: the script's end", time.monotonic() - at, 5.0)
+    goal("SIGKILL of a rank of a script that waits: the script's end", time.monotonic() - at, 5.0)
     assert code in (130, -signal.SIGINT), errors
     assert "Unhandled monarch error on the root actor" in errors
     assert "SIGKILL" in errors
@@ -210,9 +209,7 @@ def test_an_agent_whose_owner_was_killed_does_only_what_it_must(tmp_path, goal):
     In processor time, which other programs on this machine do not change much.
     """
     program = Program(tmp_path, "time.sleep(60)")
-    [agent] = [
-        pid for pid in program.alive() if b"monarch_nb.host.agent\0" in _read(pid, "cmdline")
-    ]
+    [agent] = [pid for pid in program.alive() if b"monarch_nb.host.agent\0" in read(pid, "cmdline")]
     spent = [cpu_s(agent)]
 
     def has_ended() -> bool:
@@ -223,5 +220,5 @@ def test_an_agent_whose_owner_was_killed_does_only_what_it_must(tmp_path, goal):
     program.process.kill()
     eventually(has_ended, 10.0)
     program.end()
-    goal("6 SIGKILL of the owner: the agent's own work", spent[-1] - spent[0], 0.002)
-    assert_all_gone(program, goal, "6 SIGKILL of the owner, at rest", time.monotonic(), 1.0)
+    goal("SIGKILL of the owner: the agent's own work", spent[-1] - spent[0], 0.002)
+    assert_all_gone(program, goal, "SIGKILL of the owner, at rest", time.monotonic(), 1.0)

@@ -58,13 +58,13 @@ def test_silent_then_heard_and_no_reply_lost_or_doubled(
     queued = [made.one(1).log.call_one(str(ledger), f"queued {i}") for i in range(50)]
     eventually(lambda: silent(made.procs), 25.0)
     what = "in a call" if is_in_call else "idle"
-    goal(f"4 SIGSTOP {what}: silent", time.monotonic() - at, 2.5)
+    goal(f"SIGSTOP {what}: silent", time.monotonic() - at, 2.5)
     assert state(made.procs, 1) == "silent"
     assert "silent ranks [1]" in repr(made.procs)
     assert made.one(0).add.call_one().get(timeout=5) == 1
     at = send(made.pids[1], signal.SIGCONT)
     assert [each.get(timeout=10) for each in queued] == [f"queued {i}" for i in range(50)]
-    goal(f"4 SIGCONT {what}: queued calls answered", time.monotonic() - at, 1.0)
+    goal(f"SIGCONT {what}: queued calls answered", time.monotonic() - at, 1.0)
     eventually(lambda: not silent(made.procs), 10.0)
     eventually(lambda: state(made.procs, 1) == "idle", 5.0)
     expected = [f"queued {i}" for i in range(50)]
@@ -81,7 +81,7 @@ def test_stopped_right_after_its_start(mesh, goal):
     made = mesh(2)
     at = send(made.pids[0], signal.SIGSTOP)
     eventually(lambda: silent(made.procs), 25.0)
-    goal("4 SIGSTOP of a rank just born: silent", time.monotonic() - at, 2.5)
+    goal("SIGSTOP of a rank just born: silent", time.monotonic() - at, 2.5)
     send(made.pids[0], signal.SIGCONT)
     assert made.one(0).add.call_one().get(timeout=10) == 1
 
@@ -102,7 +102,7 @@ def test_unreachable_after_the_grace_and_what_it_says_later_is_dropped(
         assert isinstance(error, RankUnreachable)
         assert error.ranks == (1,)
         assert GRACE_S < error.last_heard_s < GRACE_S + 5
-    goal("4 SIGSTOP: unreachable after 2 s of silence and a grace of 2 s",
+    goal("SIGSTOP: unreachable after 2 s of silence and a grace of 2 s",
          time.monotonic() - at, 4.5)  # fmt: skip
     assert pending[0].exception().values == {0: 0, 2: 2}
     eventually(lambda: not is_running(made.pids[1]), 5.0, "the given-up rank killed")
@@ -180,6 +180,6 @@ def test_several_stopped_at_once_are_told_together_in_time(mesh, goal):
         stop(pid)
     error = future.exception(timeout=40)
     assert isinstance(error, RankUnreachable)
-    goal("4 SIGSTOP of all four: unreachable", time.monotonic() - at, 4.5)
+    goal("SIGSTOP of all four: unreachable", time.monotonic() - at, 4.5)
     eventually(lambda: not any(map(is_running, made.pids)), 5.0)
     assert threading.active_count() < 100

@@ -36,7 +36,7 @@ def test_an_argument_that_cannot_be_pickled_is_named(mesh, goal, arguments, plac
         made.workers.do.call(*arguments[:1]) if len(arguments) == 1 else made.workers.log.call(
             *arguments
         )
-    goal(f"12 {request.node.callspec.id}: error", time.perf_counter() - before, 0.05)
+    goal(f"{request.node.callspec.id}: error", time.perf_counter() - before, 0.05)
     assert isinstance(caught.value, TypeError)
     assert place in str(caught.value)
     assert list(made.workers.add.call().get(timeout=5).values()) == [1, 1]
@@ -65,7 +65,7 @@ def test_a_result_that_cannot_be_pickled_is_an_error_and_both_live(mesh, goal, c
     ):
         before = time.perf_counter()
         error = workers.do.call_one(code).exception(timeout=10)
-        goal("12 a result that cannot be pickled: error", time.perf_counter() - before, 0.05)
+        goal("a result that cannot be pickled: error", time.perf_counter() - before, 0.05)
         assert isinstance(error, ActorError)
         assert "cannot be pickled" in str(error)
         assert "result" in str(error)
@@ -177,12 +177,12 @@ def test_one_that_hangs_on_arrival_leaves_the_rank_responsive(mesh, goal):
     eventually(lambda: time.monotonic() - started > 0.3)
     before = time.perf_counter()
     assert list(others.add.call().get(timeout=5).values()) == [2, 2]
-    goal("13 a hanging __setstate__: another actor answers", time.perf_counter() - before, 0.05)
+    goal("a hanging __setstate__: another actor answers", time.perf_counter() - before, 0.05)
     assert not future.done()
     before = time.perf_counter()
     future.cancel()
     error = future.exception(timeout=10)
-    goal("13 a hanging __setstate__: interrupted", time.perf_counter() - before, 1.0)
+    goal("a hanging __setstate__: interrupted", time.perf_counter() - before, 1.0)
     assert type(error).__name__ == "CallInterrupted"
     assert made.one(1).add.call_one().get(timeout=5) == 1
 

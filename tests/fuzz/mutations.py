@@ -29,12 +29,13 @@ def inputs(seeds: Sequence[bytes]) -> st.SearchStrategy[bytes]:
     chosen = st.tuples(st.sampled_from(seeds), st.integers(0, 1 << 32))
     return st.one_of(
         st.binary(max_size=64),
-        chosen.map(lambda drawn: _changed_bytes(drawn[0], Random(drawn[1]))),
+        chosen.map(lambda drawn: changed_bytes(drawn[0], Random(drawn[1]))),
         chosen.map(lambda drawn: _changed(drawn[0], Random(drawn[1]))),
     )
 
 
-def _changed_bytes(data: bytes, random: Random) -> bytes:
+def changed_bytes(data: bytes, random: Random) -> bytes:
+    """Return the bytes with one to three pieces of them left out, doubled or replaced."""
     for _ in range(random.randint(1, 3)):
         begin = random.randint(0, len(data))
         end = begin + random.choice((0, 0, 1, 1, 4, 8, len(data)))
@@ -52,7 +53,7 @@ def _changed(data: bytes, random: Random) -> bytes:
             for _ in range(random.randint(1, 2)):
                 value = _with_change(value, random)
             return before + json.dumps(value).encode()
-    return _changed_bytes(data, random)
+    return changed_bytes(data, random)
 
 
 def _with_change(value: Any, random: Random) -> Any:

@@ -16,18 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from monarch_nb.testing.processes import SESSION
 from tests.host.support import AGENT, Host, host, wait
-from tests.support import SESSION, descendants, eventually, is_running, session_processes
-
-
-@pytest.fixture
-def goal(record_property):
-    def reached(name, took_s, goal_s):
-        record_property(name, round(took_s, 4))
-        print(f"{name}: {took_s:.3f} s (goal {goal_s} s)")
-        assert took_s < 10 * goal_s
-
-    return reached
+from tests.support import descendants, eventually, is_running, session_processes
 
 
 def kill(pid, number=signal.SIGKILL):

@@ -26,9 +26,9 @@ def stop(kernel: KernelClient, cell: Cell) -> float:
     return kernel.stop_s(cell)
 
 
-def test_a_sleeping_cell_stops_at_once(kernel):
+def test_a_sleeping_cell_stops_at_once(kernel, goal):
     cell = kernel.start("import time; print('running'); time.sleep(30)")
-    assert stop(kernel, cell) < PROMPT_S
+    goal("a cell is stopped: prompt", stop(kernel, cell), PROMPT_S)
     assert cell.status == "error"
     assert "KeyboardInterrupt" in cell.error
     assert kernel.ok("1 + 1").displays == [{"text/plain": "2"}]
@@ -48,35 +48,35 @@ def test_hammering_the_button_loses_neither_the_reply_nor_the_traceback(kernel, 
         assert kernel.ok("1 + 1").displays == [{"text/plain": "2"}]
 
 
-def test_an_await_cell_stops_at_once(kernel):
+def test_an_await_cell_stops_at_once(kernel, goal):
     cell = kernel.start("import asyncio; print('running'); await asyncio.sleep(30)")
-    assert stop(kernel, cell) < PROMPT_S
+    goal("a cell is stopped: prompt", stop(kernel, cell), PROMPT_S)
     assert cell.status == "error"
     kernel.ok("await asyncio.sleep(0)")
 
 
-def test_synchronous_code_of_an_await_cell_stops_at_once(kernel):
+def test_synchronous_code_of_an_await_cell_stops_at_once(kernel, goal):
     code = "import asyncio, time; await asyncio.sleep(0); print('running'); time.sleep(30)"
     cell = kernel.start(code)
-    assert stop(kernel, cell) < PROMPT_S
+    goal("a cell is stopped: prompt", stop(kernel, cell), PROMPT_S)
     assert "KeyboardInterrupt" in cell.error
     kernel.ok("await asyncio.sleep(0)")
 
 
-def test_a_cell_blocked_in_a_lock_stops_at_once(kernel):
+def test_a_cell_blocked_in_a_lock_stops_at_once(kernel, goal):
     code = "import threading; print('running'); threading.Event().wait(30)"
-    assert stop(kernel, kernel.start(code)) < PROMPT_S
+    goal("a cell is stopped: prompt", stop(kernel, kernel.start(code)), PROMPT_S)
 
 
 @pytest.mark.parametrize("sleep", ["time.sleep(30)", "await asyncio.sleep(30)"])
-def test_a_slow_debug_request_delays_no_interrupt(kernel, sleep):
+def test_a_slow_debug_request_delays_no_interrupt(kernel, sleep, goal):
     kernel.ok(SLOW_DEBUGGER)
     try:
         cell = kernel.start(f"import asyncio, time; print('running'); {sleep}")
         kernel.until(lambda: "running" in cell.text())
         request = kernel.control("debug_request", {"type": "request", "seq": 1, "command": "x"})
         kernel.until(lambda: kernel.has_come("status", request, "busy"))
-        assert stop(kernel, cell) < PROMPT_S
+        goal("a cell is stopped: prompt", stop(kernel, cell), PROMPT_S)
         # and the slow request still ends as it should, with its own busy and idle
         kernel.until(lambda: kernel.has_come("status", request, "idle"))
         kernel.until(lambda: kernel.has_come("debug_reply", request))
@@ -85,7 +85,7 @@ def test_a_slow_debug_request_delays_no_interrupt(kernel, sleep):
 
 
 @pytest.mark.slow
-def test_starting_the_debugger_in_a_busy_kernel_delays_no_interrupt():
+def test_starting_the_debugger_in_a_busy_kernel_delays_no_interrupt(goal):
     """ipykernel waits in the control thread for the shell, which runs the cell."""
     with KernelClient("monarch") as kernel:
         cell = kernel.start("import time; print('running'); time.sleep(30)")
@@ -93,18 +93,18 @@ def test_starting_the_debugger_in_a_busy_kernel_delays_no_interrupt():
         content = {"type": "request", "seq": 1, "command": "initialize", "arguments": {}}
         request = kernel.control("debug_request", content)
         kernel.until(lambda: kernel.has_come("status", request, "busy"))
-        assert stop(kernel, cell) < PROMPT_S
+        goal("a cell is stopped: prompt", stop(kernel, cell), PROMPT_S)
         kernel.until(lambda: kernel.has_come("debug_reply", request))
 
 
-def test_a_signal_that_the_main_thread_did_not_get_is_noticed(kernel):
+def test_a_signal_that_the_main_thread_did_not_get_is_noticed(kernel, goal):
     """As one that comes just before a call that blocks: it is known, and nothing wakes the call."""
     mask = "import signal; signal.pthread_sigmask(signal.SIG_{}, [signal.SIGINT])\n"
     work = "import time; print('running'); time.sleep(30)"
     cell = kernel.start(mask.format("BLOCK") + work)
     kernel.until(lambda: "running" in cell.text())
     kernel.settle(0.2)  # it sleeps now
-    assert stop(kernel, cell) < PROMPT_S
+    goal("a cell is stopped: prompt", stop(kernel, cell), PROMPT_S)
     kernel.ok(mask.format("UNBLOCK"))
 
 

@@ -104,8 +104,9 @@ def lines_of(text: str) -> Counter[tuple[int, int]]:
     """How often each rank has said each line."""
     found: Counter[tuple[int, int]] = Counter()
     for ranks, number in LINE.findall(text):
-        first, _, last = ranks.partition("-")
-        found.update((rank, int(number)) for rank in range(int(first), int(last or first) + 1))
+        for part in ranks.split(","):
+            first, _, last = part.partition("-")
+            found.update((rank, int(number)) for rank in range(int(first), int(last or first) + 1))
     return found
 
 

@@ -355,6 +355,49 @@ SABOTAGES: Final = (
         "if mesh is None:",
         "tests/notebook/completion",
     ),
+    # what tests may do, and see
+    Sabotage(
+        "an agent of work lets itself be harmed",
+        "monarch_nb/host/agent/agent.py",
+        "        if config.testing:\n",
+        "        if True:\n",
+        "tests/security/test_injected_faults.py",
+    ),
+    Sabotage(
+        "a rank of work lets itself be harmed",
+        "monarch_nb/worker/main.py",
+        "        if not self.proc.config.testing:\n",
+        "        if False:\n",
+        "tests/security/test_injected_faults.py",
+    ),
+    Sabotage(
+        "nothing happens at a point of a rank",
+        "monarch_nb/actors/sync_driver.py",
+        '            point("call.end")\n',
+        "            pass\n",
+        "tests/testing/test_sweep.py",
+    ),
+    Sabotage(
+        "a rank that is starting is told of no fault",
+        "monarch_nb/testing/armed.py",
+        'rank["env"][AT_START] =',
+        'rank["env"]["NOTHING"] =',
+        "tests/testing/test_sweep.py",
+    ),
+    Sabotage(
+        "who has stopped itself does not wake up",
+        "monarch_nb/testing/armed.py",
+        "_woken_after(self.seconds) if self.seconds else",
+        "",
+        "tests/testing/test_sweep.py",
+    ),
+    Sabotage(
+        "the process that a test leaves is not seen",
+        "monarch_nb/testing/leaks.py",
+        "                yield describe_process(pid)\n",
+        "                yield from ()\n",
+        "tests/testing/test_plugin.py",
+    ),
     # what a person reads
     Sabotage(
         "a question is cleared away with the line above it",

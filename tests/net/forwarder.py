@@ -7,12 +7,16 @@ import socket
 import threading
 from collections.abc import Iterator
 
+KEPT_BYTES = 4096
+
 
 class Forwarder:
-    """Forwards what connects at `port` to `to` on this host, by two threads for each connection."""
+    """Forwards what connects at `port` to `to` on this host, by two threads for each connection.
+    `said`: the first bytes of those who connect."""
 
     def __init__(self, to: int) -> None:
         self.to = to
+        self.said: list[bytearray] = []
         self._thawed = threading.Event()
         self._thawed.set()
         self._lock = threading.Lock()
@@ -72,14 +76,18 @@ class Forwarder:
                 self._open |= {come, go}
             back = threading.Thread(target=self._carry, args=(go, come), daemon=True)
             back.start()
-            self._carry(come, go)
+            said = bytearray()
+            self.said.append(said)
+            self._carry(come, go, said)
             back.join()
             with self._lock:
                 self._open -= {come, go}
 
-    def _carry(self, come: socket.socket, go: socket.socket) -> None:
+    def _carry(self, come: socket.socket, go: socket.socket, said: bytearray | None = None) -> None:
         with contextlib.suppress(OSError):
             while data := come.recv(1 << 16):
+                if said is not None and len(said) < KEPT_BYTES:
+                    said += data[:KEPT_BYTES]
                 self._thawed.wait()
                 go.sendall(data)
         for each in (come, go):

@@ -4,6 +4,7 @@ import contextlib
 import os
 import resource
 import socket
+import statistics
 import subprocess
 import sys
 import textwrap
@@ -123,6 +124,28 @@ def test_a_host_can_be_had_while_strangers_flood_it(offered):
     shutdown_context().get(20)
     eventually(lambda: len(open_fds(pid)) <= usual + 5, 15.0)
     assert attached(address).add.call_one(1, 2).get(30) == 3
+
+
+def median_call_s(adders, count: int = 300) -> float:
+    times = []
+    for _ in range(count):
+        at = time.perf_counter()
+        adders.add.call_one(1, 2).get(30)
+        times.append(time.perf_counter() - at)
+    return statistics.median(times)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_calls_take_no_longer_while_strangers_try(offered, goal):
+    """Row 21: four hundred of them, who say half a greeting."""
+    address, _ = offered
+    adders = attached(address)
+    median_call_s(adders)
+    before = median_call_s(adders)
+    with flood(address, HALF_A_GREETING):
+        during = median_call_s(adders)
+    goal("calls while strangers try: times as long", during / before, 2.0)
 
 
 @pytest.mark.slow

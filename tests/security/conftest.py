@@ -8,8 +8,9 @@ import pytest
 
 import monarch_nb
 from monarch_nb import ProcMesh, this_host
+from monarch_nb.testing.processes import read
 from tests.faults.actors import Grouped, Worker
-from tests.support import _read, descendants, is_running
+from tests.support import descendants, is_running
 
 
 @dataclasses.dataclass
@@ -41,7 +42,7 @@ def mesh(mesh_runtime) -> Iterator[Mesh]:
         name: pid
         for name in ("agent", "zygote")
         for pid in descendants(os.getpid()) - set(ranks)
-        if f"monarch_nb.host.{name}".encode() in _read(pid, "cmdline") and is_running(pid)
+        if f"monarch_nb.host.{name}".encode() in read(pid, "cmdline") and is_running(pid)
     }
     yield Mesh(procs, workers, grouped, ranks, found["agent"], found["zygote"])
     del monarch_nb.unhandled_fault_hook

@@ -15,17 +15,18 @@ from monarch_nb import attach_to_workers, shutdown_context
 from monarch_nb.control.client import client
 from monarch_nb.host.launch import AgentBoot
 from monarch_nb.net import keys, private
+from monarch_nb.testing.processes import read
 from tests.faults.actors import Worker
-from tests.support import _read, session_processes
+from tests.support import session_processes
 
 
 def test_the_agent_is_told_by_its_standard_input(mesh):
     proc = client().proc
-    command = _read(mesh.agent, "cmdline").split(b"\0")[:-1]
+    command = read(mesh.agent, "cmdline").split(b"\0")[:-1]
     assert command[1:] == [b"-P", b"-m", b"monarch_nb.host.agent"]
     secrets = [str(proc.links.run_dir), f"{proc.id}", f"{proc.id:x}", f"{proc.agent}"]
     for name, pid in mesh.all.items():
-        said = _read(pid, "cmdline") + (_read(pid, "environ") if name != "client" else b"")
+        said = read(pid, "cmdline") + (read(pid, "environ") if name != "client" else b"")
         assert not [each for each in secrets if each.encode() in said], name
     assert os.readlink(f"/proc/{mesh.agent}/fd/0").startswith("pipe:")
 
@@ -59,7 +60,7 @@ def test_no_key_is_seen_in_any_process(tmp_path, monkeypatch):
         pids = session_processes() | {os.getpid()}
         assert len(pids) >= 5
         for pid in pids:
-            seen = _read(pid, "cmdline") + _read(pid, "environ")
+            seen = read(pid, "cmdline") + read(pid, "environ")
             assert pair.secret not in seen, pid
             assert pair.public not in seen, pid
         record = json.loads(private.read_private(tmp_path / "keys" / keys.IDENTITY))

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import _socket_inodes, listening_ports
+from monarch_nb.testing.processes import socket_inodes
+from tests.support import listening_ports
 
 
 def is_loopback(place: str) -> bool:
@@ -19,7 +20,7 @@ def udp_sockets(pid: int) -> set[str]:
         for line in path.read_text().splitlines()[1:] if path.exists() else []:
             fields = line.split()
             found[fields[9]] = f"{table} {fields[1]}"
-    return {found[inode] for inode in _socket_inodes(pid) & found.keys()}
+    return {found[inode] for inode in socket_inodes(pid) & found.keys()}
 
 
 def test_the_oracle_sees_a_listening_socket():

@@ -13,8 +13,8 @@ from monarch_nb.host.agent.mailbox import Mailbox
 from monarch_nb.host.rundir import new_run_dir
 from monarch_nb.net import private, wire
 from monarch_nb.net.links import Links
+from monarch_nb.testing.processes import socket_inodes
 from tests.faults.actors import Worker
-from tests.support import _socket_inodes
 
 
 def test_a_file_that_others_can_read_is_no_secret(tmp_path):
@@ -60,7 +60,7 @@ def test_every_unix_socket_of_the_mesh_lies_in_it(mesh):
         f[6]: f[7] if len(f) > 7 else "" for f in map(str.split, lines) if f[3] == "00010000"
     }
     for name, pid in mesh.all.items():
-        for inode in _socket_inodes(pid) & listening.keys():
+        for inode in socket_inodes(pid) & listening.keys():
             path = listening[inode]
             assert path.startswith(run_dir + "/"), f"{name} listens at {path!r}"
 

@@ -13,8 +13,9 @@ import pytest
 
 from monarch_nb import ActorError, CallInterrupted, this_host
 from monarch_nb.job import exec_command, shell
+from monarch_nb.testing.processes import PROC
 from tests.source import ROOT
-from tests.support import PROC, descendants, eventually, is_running
+from tests.support import descendants, eventually, is_running
 
 pytestmark = [pytest.mark.usefixtures("mesh_runtime"), pytest.mark.slow]
 

@@ -166,8 +166,8 @@ class KeptRecord:
     def remove(self) -> None:
         """Forget it; harmless when repeated."""
         _file(self.name).unlink(missing_ok=True)
-        if self.hosts is not None:
-            shutil.rmtree(self.run_dir, ignore_errors=True)
+        if self.hosts is not None:  # in our folder, whatever the file says
+            shutil.rmtree(_folder() / self.name, ignore_errors=True)
 
 
 def folder_for(name: str) -> Path:
@@ -206,7 +206,8 @@ def _read(path: Path) -> KeptRecord | None:
         meshes = [KeptMesh(**each) for each in said.pop("meshes")]
         hosts = said.pop("hosts", None)
         found = None if hosts is None else KeptHosts.from_json(hosts)
-        return KeptRecord(meshes=meshes, hosts=found, **said)
+        record = KeptRecord(meshes=meshes, hosts=found, **said)
+        return record if record.name == path.stem else None
     return None
 
 

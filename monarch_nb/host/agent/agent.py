@@ -23,7 +23,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from monarch_nb import late
 from monarch_nb.config import Config
+from monarch_nb.core.points import point
 from monarch_nb.core.wire import frames
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.core.wire.messages import agents as messages
@@ -76,6 +78,9 @@ class Agent:
         self._held: RunDir | None = None
         self._output_log: RecordLog | None = None  # of what ranks write that are kept
         self._is_ready = False
+        self._handlers = dict(_HANDLERS)
+        if config.testing:
+            self._handlers |= late.load(late.FAULTS).handlers_of_agent(self._answer)
         self._failed_verbs: set[str] = set()
         self._killed: set[int] = set()  # by us: no business of the out-of-memory killer
         self._viewers = Viewers()
@@ -450,6 +455,7 @@ class Agent:
     def _send_status(self, now: float) -> None:
         if (news := self._viewers.news(now)) is not None:
             viewers, board = news
+            point("agent.status")
             for viewer in viewers:
                 self._tell(viewer, board)
 
@@ -457,8 +463,8 @@ class Agent:
 
     def _on_request(self, request: Request) -> None:
         verb = f"{request.body.get('verb')!s:.80}"
-        if (found := _HANDLERS.get(verb)) is None:
-            text = f"{verb}: an agent knows {', '.join(_HANDLERS)}"
+        if (found := self._handlers.get(verb)) is None:
+            text = f"{verb}: an agent knows {', '.join(self._handlers)}"
             self._answer(request.asker, Refused(text))
             return
         kind, handle = found
@@ -474,6 +480,7 @@ class Agent:
 
     def _spawn(self, spawn: messages.Spawn, request: Request) -> None:
         procs = requests.check_procs(spawn.procs)
+        point("agent.spawn")
         self._check_room(procs)
         started = len([each for each in spawn.commands or () if each is not None])
         self._memory.check_room(len(procs) - started, started)
@@ -482,6 +489,8 @@ class Agent:
         try:
             wanted = requests.fork_request(spawn, request.buffers, self._boot, places)
             commands = requests.commands_of(wanted)
+            for rank in wanted["ranks"]:
+                point("rank.started", rank)
             self._running_zygote().fork(wanted)  # says later how that went
         except Exception:
             for proc in procs:
@@ -509,6 +518,7 @@ class Agent:
 
     def _stop(self, stop: messages.Stop, request: Request) -> None:
         procs = requests.check_procs(stop.procs)
+        point("agent.stop")
         self._feed(events.StopAsked(request.asker, procs, self._grace_s(stop.grace_s)))
 
     def _grace_s(self, wanted_s: float | None) -> float:

@@ -315,7 +315,7 @@ def state_of_living(state: S, living: list[int], shape: Shape) -> S:
         agents=[state.agents[rank] for rank in living],
         pids={i: state.pids[rank] for i, rank in enumerate(living) if rank in state.pids},
         generation=state.generation + 1,
-        when_garbage=None,
+        watch=None,
     )
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from monarch_nb.config import Config
+from monarch_nb.core.points import armed, breaks
 from monarch_nb.core.wire.frames import Message
 from monarch_nb.core.wire.messages.hosts import Way
 from monarch_nb.errors import ProtocolError, RemoteProtocolError
@@ -133,6 +134,7 @@ class Link:
         self._rest: memoryview | None = None  # of a record that the socket did not take whole
         self._part: _Part | None = None  # whose header has come
         self._said_at = self._heard_at = time.monotonic()
+        self._began_at = 0.0  # the connection, or the one before
         self._closed_at: float | None = None  # by the other end, without a word
         self._has_been_reached = False
         self._has_moved = False  # the other end, to a tunnel that may not be one yet
@@ -186,7 +188,8 @@ class Link:
 
     def take_up(self, connection: Connection) -> None:
         """Go on over a new connection. The loop's thread."""
-        if self._is_over:
+        is_refused = not self._addresses and breaks("link.connect", self.host)
+        if self._is_over or is_refused:
             connection.socket.close()
             return
         with self._lock:
@@ -195,6 +198,7 @@ class Link:
             self._connection = connection
             self._known_address = connection.address
             self._writer = connection.socket.dup()
+            self._began_at = time.monotonic()
             self._closed_at = None
             self._has_moved = False
             self._push()
@@ -433,7 +437,8 @@ class Link:
             return
         except OSError:
             count = 0
-        if not count:
+        came = connection.reader.room[:count] if armed else None
+        if not count or breaks("link.receive", self.host, came):
             self._broken()
             return
         self._heard()
@@ -552,8 +557,7 @@ class Link:
     def _keep_dialling(self) -> None:
         refused_at: float | None = None
         while self._wants_connection():
-            received, known = self._incoming.received, self._known_address
-            found = dial(self._addresses, self.secret, received, _TRY_S, known)
+            found = self._dial_once()
             now = time.monotonic()
             if isinstance(found, Connection):
                 if self._is_over:  # meanwhile, and the loop with it
@@ -570,6 +574,14 @@ class Link:
                 break
             time.sleep(_PAUSE_S)
         self._is_dialling = False
+
+    def _dial_once(self) -> Connection | Failure:
+        if time.monotonic() - self._began_at < _PAUSE_S:  # it has broken at once, as the next may
+            time.sleep(_PAUSE_S)
+        if breaks("link.connect", self.host):
+            return Failure.UNREACHABLE
+        received, known = self._incoming.received, self._known_address
+        return dial(self._addresses, self.secret, received, _TRY_S, known)
 
     def _has_dialled(self, found: Connection) -> None:
         # not before: a second connection would end this one
@@ -628,6 +640,9 @@ class Link:
         return _HEADER.pack(kind, number, self._incoming.received)
 
     def _write(self, on: Connection, record: memoryview) -> None:
+        if breaks("link.send", self.host, record):
+            with contextlib.suppress(OSError):  # the other end has gone
+                on.socket.shutdown(socket.SHUT_RDWR)  # the loop will read that
         try:
             sent = on.socket.send(record)
         except BlockingIOError:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from monarch_nb.core.points import point
 from monarch_nb.core.wire.frames import HOST_SHIFT
 from monarch_nb.data import device, onesided
 from monarch_nb.data.memory import Memory
@@ -231,6 +232,7 @@ class _Pieces:
 
 
 def submit(operations: Iterable[Operation], timeout: float) -> Future[None]:
+    point("transfer.begin")
     transfer = make(Transfer)
     assert isinstance(transfer, Transfer)
     transfer.begin(list(operations), timeout)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from monarch_nb.actors.post_mortem import CELLS
 from monarch_nb.actors.sync_driver import Task
+from monarch_nb.core.points import point
 from monarch_nb.core.wire.frames import CONTROL, OUTPUT_PORT
 from monarch_nb.core.wire.messages.cells import (
     PAST,
@@ -127,6 +128,7 @@ class CellQueue:
     def on_interrupt(self, interrupt: InterruptCell, message: Message) -> None:
         """Stop the cell that answers to this port: interrupt it, or drop it from the queue."""
         key = self.unseen.original((message.source, interrupt.reply))
+        point("interrupt")
         with self._lock:
             if self._running == key or self._attending:  # it waits for a widget's callback to end
                 self.runtime.hosting.interrupt_main()
@@ -174,6 +176,7 @@ class CellQueue:
         if self.proc.links.forked:
             end_fork(None if outcome.error is None else sys.last_value)
         waiting.end()
+        point("cell.end")
         self._again.end()
         if outcome.error is None and self.runtime.hosting.failed.kept:
             self._forget_failed()

@@ -34,6 +34,7 @@ from traitlets import Type
 from traitlets.config import Config
 
 from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.core.points import point
 from monarch_nb.core.wire.jsonable import jsonable
 from monarch_nb.core.wire.messages.cells import CellOutcome
 from monarch_nb.worker.cells import compiler
@@ -129,6 +130,7 @@ class CellShell:
         with shell.display_trap:
             try:
                 self._gate.open()
+                point("cell.begin")
                 error = work()
             except BaseException as late:  # noqa: BLE001  an interrupt between cell and bookkeeping
                 error = late

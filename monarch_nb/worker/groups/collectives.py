@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Final
 
 from monarch_nb.core.errors.folding import rank_words
+from monarch_nb.core.points import point
 from monarch_nb.worker.groups import c10d, waits
 from monarch_nb.worker.groups.c10d import HOME, Group, Work, group_of, name_of
 from monarch_nb.worker.groups.meeting import peers
@@ -98,6 +99,7 @@ class CollectiveWaits:
         # by the names of function and first argument
         def wait(self: object, *args: object, **options: object) -> object:
             frame = sys._getframe(1)
+            point("collective.wait")
             known = begin(name_of(frame), frame, self)
             try:
                 return replacement(original, cls, self, *args, **options)
