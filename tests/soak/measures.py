@@ -100,7 +100,7 @@ def _counts(stage: Stage, who: dict[str, int]) -> dict[str, float]:
     ports = sum(len(support.listening_ports(pid)) for pid in {kernel, *below})
     dirs = list(stage.world.temp.glob("mnb-*"))
     own = [each for each in dirs if f"process {kernel} " in (each / "owner").read_text() + " "]
-    shared = [name for name in os.listdir("/dev/shm") if name.startswith(support.OUR_NAMES)]
+    shared = [name for name in os.listdir("/dev/shm") if name.startswith(("mnb-", "monarch"))]
     return {
         **fds,
         **threads,

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from monarch_nb.testing.processes import SESSION
 from tests import support
 from tests.source import ROOT
 
@@ -91,7 +92,7 @@ def world(preload: str) -> Iterator[World]:
     path = Path(tempfile.mkdtemp(prefix="soak-"))
     shutil.copytree(ROOT / "kernel/spec", path / "jupyter/kernels/monarch")
     (path / "t").mkdir()
-    variable, _, value = support.SESSION.partition("=")
+    variable, _, value = SESSION.partition("=")
     folders = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
     os.environ.pop("XDG_RUNTIME_DIR", None)
     os.environ |= {
