@@ -1,9 +1,10 @@
-# One command each: lab, demo, test, fuzz, simulate, mutants, faults, bench, docs, lint. All share .venv, which is made again when pyproject.toml or the pins change,
+# One command each: lab, demo, test, fuzz, simulate, mutants, faults, soak, bench, docs, lint. All share .venv, which is made again when pyproject.toml or the pins change,
 # and the JupyterLab extension in it, which is built again when its sources change.
 
 PYTHON ?= python3
 ARGS ?=
 FUZZ_S ?= 60
+MINUTES ?= 10
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +18,7 @@ TIER := $(if $(NIGHTLY),, and not nightly)
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test fuzz simulate mutants faults bench docs lint
+.PHONY: help lab demo test fuzz simulate mutants faults soak bench docs lint
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -51,6 +52,9 @@ faults: $(READY) ## inject each fault fifty times and write docs/faults.md (hour
 
 mutants: $(READY) ## sabotage a line of code at a time: some test has to notice each; ARGS="word" chooses
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+soak: $(READY) ## use and hurt a kernel for MINUTES=10, check each answer, and look for what grows; ARGS="--seed 7" repeats
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 docs: $(READY) ## build the pages for readers as a site: docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -c docs . docs/_build/html $(ARGS)

@@ -251,6 +251,21 @@ def test_a_rank_that_is_lost(spawn, failures):
             inspect(old, gpus=0)
 
 
+@pytest.mark.fault
+def test_a_rank_that_is_started_again_while_nobody_computes(spawn, failures):
+    mesh = spawn({"gpus": 2})
+
+    def of_all():
+        with mesh.activate():
+            return inspect((torch.ones(2) * 3).relu(), gpus=1).tolist()
+
+    assert of_all() == [3, 3]
+    os.kill(inside.pids(mesh)[1], signal.SIGKILL)
+    eventually(lambda: inside.lost(mesh) == [1])
+    mesh.heal()
+    assert of_all() == [3, 3], "the new rank is told what the old one knew"
+
+
 def test_a_mesh_that_is_stopped(spawn):
     mesh = spawn({"gpus": 2})
     with mesh.activate():

@@ -31,7 +31,8 @@ class Failure:
         at: when it happened last (`time.monotonic()`).
         count: how often, on all ranks together.
         came_at: the same time on the clock (`time.time()`).
-        lines: what the rank that had it last had written by then, the last lines.
+        lines: the last lines that one of them had written by then.
+        writer: which rank that is.
     """
 
     id: int
@@ -42,6 +43,7 @@ class Failure:
     count: int
     came_at: float = 0.0
     lines: tuple[str, ...] = ()
+    writer: int = 0
 
 
 @dataclass(frozen=True)

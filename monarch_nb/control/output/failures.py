@@ -161,8 +161,8 @@ class Failures:
             is_asked_again = process in self._again
             self._again.discard(process)
         try:
-            errors = answer.errors if isinstance(answer, RankDetails) else []
-            has_news = self._take(process, errors)
+            # of one that has ended nothing is remembered any more
+            has_news = isinstance(answer, RankDetails) and self._take(process, answer.errors)
         finally:
             if is_asked_again:
                 self.refresh([process], callbacks[-1])
@@ -205,7 +205,7 @@ class Failures:
             came_at = time.time() - (time.monotonic() - at)
             if not found.count or at > found.at + ANEW_S:
                 lines = self._tail.before(came_at, LINES, place.mesh, place.rank, place.number)
-                found = replace(found, lines=lines)
+                found = replace(found, lines=lines, writer=place.rank)
             groups[key] = replace(
                 found,
                 ranks=tuple(sorted({*found.ranks, place.rank})),

@@ -157,7 +157,7 @@ def _past(session: Session, mesh: str, failure: Failure, became: str) -> str:
         partial(tracebacks.line_of_cell, shell), partial(tracebacks.name_of_cell, shell)
     )
     wrote = [f"    {line}" for line in failure.lines]
-    said = [f"  what rank {failure.ranks[-1]} had written:", *wrote] if wrote else []
+    said = [f"  what rank {failure.writer} had written:", *wrote] if wrote else []
     told = [*(f"  {line}" for line in "\n".join(lines).splitlines()), *said]
     return "\n".join([head, *told, *([f"  {became}"] if became else [])])
 

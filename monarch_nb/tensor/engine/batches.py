@@ -155,6 +155,10 @@ class Home:
             self.defined.clear()  # a rank may have been started again: it knows nothing
         return found
 
+    def is_moved(self) -> bool:
+        """Tell whether ranks were started again since it was last asked whom to send to."""
+        return self._target is not None and self._target.version != self.engine.workers.version
+
     def words(self) -> str:
         """Write it for people: `mesh0 {gpus: 2}, ranks 2-3`."""
         sizes = ", ".join(f"{name}: {size}" for name, size in self.sizes.items())
@@ -345,7 +349,7 @@ class Engine:
         del new  # ranks see what comes
         site = call_sites.current()
         with self._lock:
-            if self.workers.trouble:
+            if self.workers.trouble or home.is_moved():
                 self._check(home)
             if home is not self._home:
                 self._turn_to(home)
@@ -445,6 +449,8 @@ class Engine:
         return len(behind) < AHEAD
 
     def _check(self, home: Home) -> None:
+        if self._batch and home is self._home and home.is_moved():
+            self._abandon()  # a rank that is new knows nothing of what is open
         try:
             home.target()
         except (MeshError, RuntimeError):

@@ -167,7 +167,7 @@ def test_what_failed_before_a_heal_is_of_the_past_until_it_is_dismissed(mesh):
     made.cell("if rank == 1: raise ValueError('before')")
     made.cell("if rank == 0: raise KeyError('stays')")
     began = time.time()
-    made.cell("import os, time\nif rank == 3: print('last words')\ntime.sleep(.2)\n"
+    made.cell("import os, time\nif rank: print('last words of', rank)\ntime.sleep(.2)\n"
               "if rank: os._exit(8 if rank == 3 else 7)")  # fmt: skip
     assert sorted(ranks for ranks, *_ in told(made)) == [(0,), (1,), (1, 2), (3,)]
     made.procs.heal()
@@ -178,7 +178,9 @@ def test_what_failed_before_a_heal_is_of_the_past_until_it_is_dismissed(mesh):
     assert made.client.failures.past(made.name) is past
     [died] = [each for each in past if each.failure.ranks == (3,)]
     assert re.fullmatch(r"healed \S+ s later: a new process", died.became)
-    assert died.failure.lines == ("last words",)
+    assert died.failure.lines == ("last words of 3",)
+    [both] = [each.failure for each in past if each.failure.ranks == (1, 2)]
+    assert both.lines == (f"last words of {both.writer}",), "of one of them, which is named"
     assert began < died.failure.came_at < time.time()
     [raised] = [each for each in past if not each.failure.record.died]
     assert raised.became.startswith("started again ")

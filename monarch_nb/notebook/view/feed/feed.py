@@ -95,7 +95,8 @@ class Feed:
 
     def delta(self, base: int, view: View) -> Json | None:
         """Return what is new since the update `base`, empty if nothing; None if that is too old."""
-        if not self._floor <= base <= self.n:
+        floor = max([self._floor, *(mesh.floor for mesh in self._meshes.values())])
+        if not floor <= base <= self.n:
             return None
         if (base, view) not in self._deltas:
             self._deltas[base, view] = self._made(base, view)

@@ -236,6 +236,11 @@ class MeshFeed:
         self._actors_n = 0
         self._timeline: Timeline | None = None
 
+    @property
+    def floor(self) -> int:
+        """What is new since an update before this one could miss something."""
+        return self._runs.floor
+
     def is_of(self, status: MeshStatus) -> bool:
         """Tell whether this is the same mesh; one that was made anew under its name is another."""
         mine = self.status

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from monarch_nb.core.runs import Run
 
 MAX_EARLIER_POINTS: Final = 128
+_KEPT_GONE: Final = 64  # runs that are remembered as gone
 
 _Versions = tuple[tuple[str, int], ...]
 
 
 class RunsColumn:
-    """The runs that are kept. `curves`: those that are told by themselves, as they grow."""
+    """The runs that are kept. `floor`: what has gone since an update before this is not known."""
 
     def __init__(self) -> None:
+        self.floor = 0
         self._versions: dict[int, _Versions] = {}
         self._told: dict[int, Json] = {}
         self._n: dict[int, int] = {}
@@ -31,7 +33,10 @@ class RunsColumn:
         self._gone: dict[int, tuple[int, int]] = {}  # run: when it came, and when it gave way
 
     def update(self, runs: Sequence[Run], curves: Mapping[str, Curve], n: int) -> bool:
-        """Take them as they are now. Whether anything is to be told."""
+        """Take them as they are now. Whether anything is to be told.
+
+        `curves`: those that are told by themselves, as they grow.
+        """
         changed = False
         for run in runs:
             earlier = {
@@ -53,6 +58,8 @@ class RunsColumn:
         for gone in self._told.keys() - {run.number for run in runs}:
             del self._told[gone], self._versions[gone], self._n[gone]
             self._gone[gone], changed = (self._begun.pop(gone), n), True
+        while len(self._gone) > _KEPT_GONE:
+            _, self.floor = self._gone.pop(next(iter(self._gone)))
         return changed
 
     def since(self, base: int) -> Json:

@@ -305,6 +305,19 @@ def test_an_earlier_run_is_told_whole_once_and_that_it_is_gone(world):
     assert world.delta(base)["meshes"]["mesh0"]["runs"] == {"1": None}
 
 
+def test_runs_that_went_long_ago_are_forgotten_and_who_has_not_looked_since_begins_again(world):
+    of_runs = world.source.of_runs
+    bases = []
+    for number in range(200):
+        of_runs["mesh0"] = [FakeRun(number, "", {"loss": FakeCurve()})]
+        world.look()
+        bases.append(world.feed.n)
+    assert world.delta(bases[0]) is None, "it has run 0, and nobody remembers that it went"
+    for back in (2, 10, 60):
+        told = world.delta(bases[-back])["meshes"]["mesh0"]["runs"]
+        assert {run for run, news in told.items() if news is None} == {str(200 - back)}
+
+
 def test_actors_are_known_before_ranks_tell_of_them(world):
     base = world.feed.n
     mesh = world.source.meshes["mesh0"]
