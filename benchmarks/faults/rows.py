@@ -503,7 +503,7 @@ ROWS: Final = (
             ),
             *_of(
                 _JOINING,
-                "a_host_with_another_python_is_told_and_so_is_the_job",
+                "a_host_with_another_version_is_told_and_so_is_the_job",
             ),
         ),
     ),
