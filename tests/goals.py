@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 SLACK: Final = 10  # deadline / goal
-FIGURE: Final = "figure"
+FIGURE: Final = "figure"  # among the properties that a test records: what, how long, the goal
 
 
 @pytest.fixture

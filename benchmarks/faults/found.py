@@ -12,7 +12,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured in `count` runs. `goal`, and the rest, in the unit of the measurement."""
+    """A time, or another number, that a test has measured in `count` runs: the least, the median
+    and so on, with the goal that the worst run has to keep."""
 
     what: str
     goal: float
@@ -29,7 +30,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Found:
-    """Of one row. `failures`: the tests that have failed, with the last words of one run each."""
+    """The outcome of all runs of one row: how many `held`, and what they measured. `failures` are
+    the tests that have failed, with the last words of one run each."""
 
     runs: int
     held: int

@@ -14,8 +14,8 @@ from typing import Any, Final
 import pytest
 
 from benchmarks.faults.observer import Observer
+from tests.goals import FIGURE
 
-FIGURE: Final = "figure"  # among the properties that a test records: what, how long, the goal
 LEAST_OF_A_CASE: Final = 5
 _NUMBER: Final = "number_of_the_run"
 

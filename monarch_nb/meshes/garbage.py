@@ -8,6 +8,7 @@ the reference into a queue. A thread of its own does the work.
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -15,13 +16,21 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 class Watched(weakref.ref[T], Generic[T]):
-    """A weak reference that knows what is to be done behind it."""
+    """A weak reference that knows what is to be done behind it. `dropped` is called with it."""
 
     __slots__ = ("action",)
-    action: Callable[[], object]
+
+    def __new__(
+        cls, thing: T, dropped: Callable[[Any], object], _: Callable[[], object]
+    ) -> Watched[T]:
+        return super().__new__(cls, thing, dropped)
+
+    def __init__(self, _: T, __: Callable[[Any], object], action: Callable[[], object]) -> None:
+        self.action = action
 
 
 class Garbage:
@@ -40,9 +49,7 @@ class Garbage:
                     target=self._work, name="monarch-garbage", daemon=True
                 )
                 self._thread.start()
-        reference = Watched(thing, self._dropped.put)
-        reference.action = action
-        return reference
+        return Watched(thing, self._dropped.put, action)
 
     def close(self) -> None:
         """End the thread; what is dropped later is left alone."""
@@ -53,5 +60,8 @@ class Garbage:
 
     def _work(self) -> None:
         while (dropped := self._dropped.get()) is not None:
-            dropped.action()
+            try:
+                dropped.action()
+            except Exception:  # noqa: BLE001 - others are still to be stopped
+                _log.exception("what nobody refers to any more could not be stopped")
             del dropped  # with all that its action holds, while this waits
