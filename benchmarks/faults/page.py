@@ -14,7 +14,8 @@ HEAD: Final = """# Faults: what was promised, and what was kept
 Written by `python -m benchmarks faults` (`make faults`); do not edit. Each row injects a fault into
 real processes, fifty times: signals, cut networks, full memory, hostile values. The experiments are
 tests of this project, named below each row; run one with `python -m pytest TEST`. Each is run fifty
-times; those that take long share the fifty runs of their row, and each is run ten times at least.
+times. One that takes long is run ten times beside quick ones; where all of a row take long, they
+share the fifty runs.
 
 Asserted in every run, besides what the row promises:
 

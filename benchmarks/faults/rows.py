@@ -50,10 +50,12 @@ class Row:
     needs: str = ""
 
     def runs(self, wanted: int) -> dict[str, int]:
-        """Return how often each test is run. Those that take long share what is `wanted` of the
-        row, but each has a fifth of it."""
+        """Return how often each test is run. One that takes long is run a fifth as often where quick
+        ones of the row have their `wanted` runs; else those that take long share them."""
         slow = [each for each in self.tests if each.partition(":")[0] in SLOW]
-        some = max(math.ceil(wanted / 5), math.ceil(wanted / max(1, len(slow))))
+        some = math.ceil(wanted / 5)
+        if len(slow) == len(self.tests):
+            some = max(some, math.ceil(wanted / len(slow)))
         return {each: some if each in slow else wanted for each in self.tests}
 
 
