@@ -50,8 +50,8 @@ class Row:
     needs: str = ""
 
     def runs(self, wanted: int) -> dict[str, int]:
-        """Return how often each test is run. One that takes long is run a fifth as often where quick
-        ones of the row have their `wanted` runs; else those that take long share them."""
+        """Return how often each test is run. One that takes long is run a fifth as often where
+        quick ones of the row have their `wanted` runs; else those that take long share them."""
         slow = [each for each in self.tests if each.partition(":")[0] in SLOW]
         some = math.ceil(wanted / 5)
         if len(slow) == len(self.tests):
