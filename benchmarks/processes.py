@@ -1,7 +1,9 @@
 """Processes as /proc tells of them: who descends from whom, who is gone, what each has to itself.
 
 The oracle of the benchmarks: it asks none of the measured systems. A process is named by its id
-or found by the mark that its ancestor was started with; nothing is ever ended by its name.
+or found by the mark that its ancestor was started with; nothing is ever ended by its name. It has
+no part of monarch_nb.testing, which does the same for tests: whoever measures another system does
+not load ours into its process.
 """
 
 import os

@@ -284,8 +284,9 @@ def _check_hooks(cls: type, *, sync: bool) -> None:
                 f"{cls.__name__} has sync endpoints and an async {hook}; make it `def`"
             )
         if not sync and not is_async and hook == "__cleanup__":
+            why = "async endpoints" if endpoints_of(cls) else "no endpoints, which makes it async,"
             raise ValueError(
-                f"{cls.__name__} has async endpoints and a synchronous {hook}; make it `async def`"
+                f"{cls.__name__} has {why} and a synchronous {hook}; make it `async def`"
             )
 
 

@@ -145,8 +145,8 @@ REFUSED = [
     (SyncWithAsyncCleanup, "async __cleanup__"),
     (SyncWithAsyncSupervise, "async __supervise__"),
     (SyncWithAsyncUndeliverable, "async _handle_undeliverable_message"),
-    (AsyncWithSyncCleanup, "synchronous __cleanup__"),
-    (EmptyWithSyncCleanup, "synchronous __cleanup__"),  # no endpoint at all makes it async
+    (AsyncWithSyncCleanup, "async endpoints and a synchronous __cleanup__"),
+    (EmptyWithSyncCleanup, "no endpoints, which makes it async, and a synchronous __cleanup__"),
     (NoActor, "must subclass monarch.service.Actor"),
     (3, "must subclass monarch.service.Actor"),
 ]
