@@ -1,4 +1,9 @@
-"""A second kernel: it is killed or restarted, and its mesh is adopted by the next, or is gone."""
+"""A second kernel: it ends or its host does, others look at its mesh, take it over or adopt it."""
+
+import os
+import signal
+
+import psutil
 
 from tests import support
 from tests.kernel.client import KernelClient
@@ -56,6 +61,53 @@ def a_kernel_is_killed(stage: Stage) -> None:
     same_dirs(stage, before)
 
 
+def its_agent_is_killed(stage: Stage) -> None:
+    """All ranks of the host are lost at once, and come back on a new one."""
+    before = stage.world.run_dirs()
+    with Second() as kernel:
+        kernel.ok("%mesh up --gpus 2 --name local", timeout_s=DEADLINE_S)
+        pid = kernel.manager.provisioner.pid
+        [agent] = psutil.Process(pid).children()
+        below = support.descendants(pid)
+        os.kill(agent.pid, signal.SIGKILL)
+        all_gone(below)
+        told = kernel.run("%%mesh\nrank", timeout_s=DEADLINE_S).error
+        assert "ranks 0-1" in told, told
+        kernel.ok("%mesh heal", timeout_s=DEADLINE_S)
+        cell = kernel.ok("%%mesh\nrank", timeout_s=DEADLINE_S)
+        same(lines_of(cell.shown), {0: ["0"], 1: ["1"]}, cell.shown)
+        below = support.descendants(pid)
+        end_kernel(kernel)
+    all_gone(below)
+    same_dirs(stage, before)
+
+
+def a_mesh_is_taken_over(stage: Stage) -> None:
+    """While it is used: the first kernel is told so, and may take it back."""
+    before = stage.world.run_dirs()
+    with Second() as first, Second() as other:
+        first.ok("%mesh up --gpus 2 --name shared --keep 10m", timeout_s=DEADLINE_S)
+        first.ok("%%mesh\nx = rank + 70", timeout_s=DEADLINE_S)
+        look = other.ok("%mesh attach shared --view", timeout_s=DEADLINE_S)
+        first.ok("%%mesh\nprint('seen', rank)", timeout_s=DEADLINE_S)
+        other.until(lambda: "[0] seen 0\n[1] seen 1" in look.text(), DEADLINE_S)
+        ranks = pids_in(first.ok("%%mesh\nimport os\nprint('pid', os.getpid())").text())
+        first.start("%%mesh\nimport time\nfor _ in range(20): time.sleep(0.1)")
+        drives, left = other, first
+        for _ in range(stage.dice.choice([1, 2])):
+            drives.ok("%mesh attach shared --fence", timeout_s=DEADLINE_S)
+            cell = drives.ok("%%mesh\nx", timeout_s=DEADLINE_S)
+            same(lines_of(cell.shown), {0: ["70"], 1: ["71"]}, cell.shown)
+            told = left.run("%%mesh\nx", timeout_s=DEADLINE_S).error
+            assert "%mesh attach shared --fence brings it back here" in told, told
+            drives, left = left, drives
+        left.ok("%mesh down", timeout_s=DEADLINE_S)
+        end_kernel(drives)
+        end_kernel(left)
+    all_gone(ranks)
+    same_dirs(stage, before)
+
+
 class Second(KernelClient):
     """It ends with the block, unless it has ended before."""
 
@@ -83,4 +135,7 @@ def same_dirs(stage: Stage, before: set[str]) -> None:
     )
 
 
-ACTS = {a_kept_mesh_is_adopted: 1, a_kernel_is_killed: 1}
+ACTS = {
+    a_kept_mesh_is_adopted: 1, a_kernel_is_killed: 1, its_agent_is_killed: 1,
+    a_mesh_is_taken_over: 1,
+}  # fmt: skip
