@@ -1,6 +1,7 @@
 """Row 27: the stop button, wherever the ranks are. (Cells: tests/notebook; collectives come
 later.)"""
 
+import contextlib
 import os
 import random
 import signal
@@ -196,25 +197,29 @@ STORM = 100
 def test_a_storm_leaves_the_mesh_usable(trio, mesh_runtime, seed):
     """Row 28: a hundred SIGINTs within a second, whatever this thread is doing."""
     rng = random.Random(seed)
-    over = threading.Event()
+    begun, over = threading.Event(), threading.Event()
     main = threading.main_thread().ident
+    started: list = []
 
     def storm() -> None:
+        begun.wait()
         for _ in range(STORM):
             over.wait(rng.random() * 2 / STORM)
             signal.pthread_kill(main, signal.SIGINT)
         over.set()
 
-    thread = threading.Thread(target=storm)
-    started: list = []
-    thread.start()
-    while thread.is_alive():
-        try:
-            while not over.is_set():
+    def work() -> None:
+        begun.set()
+        while not over.is_set():
+            with contextlib.suppress(KeyboardInterrupt):
                 some_work(trio, rng, started)
-            thread.join()
-        except KeyboardInterrupt:
-            continue
+
+    thread = threading.Thread(target=storm)
+    thread.start()
+    while not over.is_set():  # one may come between two `suppress`
+        with contextlib.suppress(KeyboardInterrupt):
+            work()
+    thread.join()
     for procs in started:
         procs.stop().get(timeout=20)
     for workers in trio.values():
