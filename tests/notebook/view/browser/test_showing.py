@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,15 +143,15 @@ def subshell(kernel: KernelClient) -> Iterator[str]:
 
 
 def test_a_page_that_is_loaded_again_gets_the_state_of_now_while_a_cell_blocks(kernel, subshell):
-    shown = kernel.ok(WIDGET)
+    shown, page = kernel.ok(WIDGET), uuid.uuid4().hex
     with running(kernel, "%%mesh 2\nprint('started'); sleep(30)") as cell:
         kernel.until(lambda: "started" in cell.text())
         send(
-            kernel, "comm_open", subshell, comm_id="page2", target_name=CONTROL, data={},
+            kernel, "comm_open", subshell, comm_id=page, target_name=CONTROL, data={},
             metadata={"version": "1.0.0"},
         )  # fmt: skip
-        send(kernel, "comm_msg", subshell, comm_id="page2", data={"method": "request_states"})
-        [answer] = kernel.until(lambda: comm_messages(kernel, "page2"), timeout_s=5)
+        send(kernel, "comm_msg", subshell, comm_id=page, data={"method": "request_states"})
+        [answer] = kernel.until(lambda: comm_messages(kernel, page), timeout_s=5)
     assert answer["method"] == "update_states"
     mesh = answer["states"][model(shown)]["state"]["snapshot"]["meshes"]["mesh0"]
     assert [row[:2] for row in mesh["ranks"]] == [["2", "busy"], ["0-1,3", "idle"]]
