@@ -2,6 +2,7 @@
 later.)"""
 
 import contextlib
+import gc
 import os
 import random
 import signal
@@ -214,6 +215,7 @@ def test_a_storm_leaves_the_mesh_usable(trio, mesh_runtime, seed):
             with contextlib.suppress(KeyboardInterrupt):
                 some_work(trio, rng, started)
 
+    gc.collect()  # what other tests have left may have a `__del__`, which none may interrupt
     thread = threading.Thread(target=storm)
     thread.start()
     while not over.is_set():  # one may come between two `suppress`
