@@ -18,7 +18,7 @@ from monarch_nb.process import libraries
 from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.process import Proc
 
-_RANKS_SHARE: Final = 0.7  # of the time to end in: the rest is for killing those that did not
+_RANKS_SHARE: Final = 0.6  # of the time to end in: the rest is for killing those that did not
 
 
 OnEnd = Callable[[str, str, float | None], None]
