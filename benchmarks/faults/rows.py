@@ -141,7 +141,12 @@ ROWS: Final = (
         "SIGKILL of the kernel or program, SIGSTOP then SIGKILL, the restart button",
         "no orphan on any host",
         (
-            *_of(_OWNER, "sigkill_leaves_nothing", "stopped_and_then_killed_leaves_nothing"),
+            *_of(
+                _OWNER,
+                "sigkill_leaves_nothing",
+                "stopped_and_then_killed_leaves_nothing",
+                "a_client_that_takes_long_to_die_leaves_nothing",
+            ),
             *_of(_HOST, "nothing_survives_the_owner"),
             *_of("tests/kernel/test_lifecycle.py", "restart_gives_a_fresh_kernel"),
             *_of(_OUTAGES, "a_client_that_is_killed_leaves_nothing_on_the_host"),

@@ -116,6 +116,17 @@ def test_stopped_and_then_killed_leaves_nothing(tmp_path, goal):
     assert_all_gone(program, goal, "SIGSTOP, then SIGKILL of the client: nothing left", at, 1.0)
 
 
+@pytest.mark.slow
+@pytest.mark.fault
+def test_a_client_that_takes_long_to_die_leaves_nothing(tmp_path, goal):
+    """The system closes its files first, which the agent sees; on a busy machine the rest takes."""
+    lets_go = "from monarch_nb.control.client import client; client()._agent.let_go()"
+    program = Program(tmp_path, f"{lets_go}; time.sleep(1); os.kill(os.getpid(), 9)")
+    program.end()
+    at = time.monotonic()
+    assert_all_gone(program, goal, "SIGKILL of the client, slowly: nothing left", at, 1.0)
+
+
 ENDS = {
     "normal end": ("pass", 0),
     "sys.exit": ("sys.exit(3)", 3),

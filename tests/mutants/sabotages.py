@@ -23,6 +23,13 @@ SABOTAGES: Final = (
         "tests/host/test_faults.py tests/host/test_started.py",
     ),
     Sabotage(
+        "an owner that takes long to die is not waited for",
+        "monarch_nb/host/agent/agent.py",
+        "_SLOW_END_S if ends else 0.0",
+        "0.0",
+        "tests/faults/test_owner.py::test_a_client_that_takes_long_to_die_leaves_nothing",
+    ),
+    Sabotage(
         "who has the number of a process that has gone is ended in its place",
         "monarch_nb/host/guard.py",
         "        if started_at(pid) == started:\n",

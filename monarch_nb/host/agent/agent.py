@@ -60,6 +60,7 @@ from monarch_nb.net.wire import gateway_id
 
 _END_S: Final = 2.0
 _OWNER_END_S: Final = 0.3
+_SLOW_END_S: Final = 3.0  # of an owner whose files are closed, on a machine that is busy
 _SPARE_FDS: Final = 64
 _WRONG: Final = (KeyError, TypeError, ValueError, OSError, RemoteProtocolError)  # the request is
 
@@ -304,10 +305,12 @@ class Agent:
         return keeping.Adopted(procs, of_each, found, os.getpid(), logged, alone_s)
 
     def _owner_is_dead(self) -> bool:
-        # then nobody is left to remove the run dir; its files are closed a moment before
-        if not self._owner_gone or self._boot.owner_pid is None:
+        # then nobody is left to remove the run dir; its files are closed some time before
+        if not self._owner_gone or self._boot.owner_pid is None or self._owner is None:
             return self._owner_gone
-        return self._owner is None or bool(select.select([self._owner], [], [], _OWNER_END_S)[0])
+        ends = select.select([self._owner, *self._lifelines], [], [], _OWNER_END_S)[0]
+        limit_s = _SLOW_END_S if ends else 0.0
+        return bool(select.select([self._owner], [], [], limit_s)[0])
 
     # ------------------------------------------------------------------------------- the zygote
 
