@@ -68,6 +68,14 @@ def test_one_run_that_is_bad_is_seen_in_the_page(bad):
     assert ("| over |" in shown) == (bad["outcome"] == "passed")
 
 
+def test_a_row_that_falls_short_says_why():
+    [row] = [each for each in ROWS if each.number == 26]
+    bad = found.sum_up([line(seconds=0.6)], "today", 0.5)
+    assert f"Why a goal is not kept: {row.short}." in page.text({26: bad}, [], "a machine")
+    well = found.sum_up([line()], "today", 0.5)
+    assert row.short not in page.text({26: well}, [], "a machine")
+
+
 def test_what_could_not_be_run_is_counted_apart():
     row = found.sum_up([line(), line("skipped")], "today", 0.5)
     assert (row.runs, row.held, row.skipped, row.is_kept) == (1, 1, 1, True)
