@@ -341,8 +341,8 @@ ROWS: Final = (
                 "a_rank_that_is_killed_in_a_flood_leaves_all_that_it_wrote",
             ),
         ),
-        short="four ranks that print as fast as they can, their agent, the kernel and the reader of "
-        "its messages share two processors, and each line passes through all of them. The stop "
+        short="four ranks that print as fast as they can, their agent, the kernel and the reader "
+        "of its messages share two processors, and each line passes through all of them. The stop "
         "button then waits for the processor. No line is lost, and nothing piles up",
     ),
     Row(
