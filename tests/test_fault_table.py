@@ -76,6 +76,12 @@ def test_a_row_that_falls_short_says_why():
     assert row.short not in page.text({26: well}, [], "a machine")
 
 
+def test_a_controller_that_does_not_answer_for_long_is_short_of_its_goal():
+    row = found.sum_up([line(), {**line(), "pause_s": 0.31}], "today", 0.5)
+    assert not row.is_kept
+    assert "| 0.31 over |" in page.text({7: row}, [], "a machine")
+
+
 def test_what_could_not_be_run_is_counted_apart():
     row = found.sum_up([line(), line("skipped")], "today", 0.5)
     assert (row.runs, row.held, row.skipped, row.is_kept) == (1, 1, 1, True)

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final
+
+PAUSE_GOAL_S: Final = 0.3  # the longest that the controller may take to answer `1+1`
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Found:
 
     @property
     def is_kept(self) -> bool:
-        return self.held == self.runs > 0 and all(each.is_kept for each in self.figures)
+        is_within = self.pause_s <= PAUSE_GOAL_S and all(each.is_kept for each in self.figures)
+        return self.held == self.runs > 0 and is_within
 
 
 def sum_up(lines: Iterable[Mapping[str, Any]], when: str, load: float) -> Found:
