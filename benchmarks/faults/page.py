@@ -29,7 +29,7 @@ Asserted in every run, besides what the row promises:
 That no call runs twice is read from files to which calls append, that no stranger's bytes are
 unpickled from a spy on the one `loads`. A goal is for the *worst* run. A row falls short where an
 assertion of a run has failed or a figure, or the longest `1+1`, is over its goal. Most rows were
-run while others ran beside them, on the same two cores.
+run while others ran beside them, on the same two cores. A row that is run again is replaced.
 """
 
 

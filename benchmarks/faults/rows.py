@@ -341,9 +341,8 @@ ROWS: Final = (
                 "a_rank_that_is_killed_in_a_flood_leaves_all_that_it_wrote",
             ),
         ),
-        short="four ranks that print as fast as they can, their agent, the kernel and the reader "
-        "of its messages share two processors, and each line passes through all of them. The stop "
-        "button then waits for the processor. No line is lost, and nothing piles up",
+        short="not profiled yet. Four ranks that print as fast as they can, their agent, the "
+        "kernel and the reader of its messages shared two processors with another row",
     ),
     Row(
         20,
@@ -447,9 +446,8 @@ ROWS: Final = (
                 "all_end_with_the_ranks",
             ),
         ),
-        short="the ranks and the controller share two processors: a call costs about 60 us of one "
-        "of them on each side, and eight ranks wait for each other. With 10^5 futures to be ended, "
-        "the main thread has the interpreter only now and then until that is done",
+        short="not profiled yet. The controller and its eight ranks shared two processors with "
+        "another row",
     ),
     Row(
         27,
