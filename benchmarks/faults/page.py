@@ -1,6 +1,8 @@
 """Writes docs/faults.md: what was promised, how often it was kept, and what was measured."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Final
 
 from benchmarks.faults.found import PAUSE_GOAL_S, Figure, Found
@@ -92,12 +94,12 @@ def _of_rivals(rivals: Sequence[Rival]) -> Iterator[str]:
 
 def _section(row: Row, outcome: Found) -> Iterator[str]:
     yield f"## {row.number}. {row.fault}\n"
-    yield f"Promise: {row.promise}.\n"
+    yield _prose(f"Promise: {row.promise}.")
     kept = f"{outcome.held} of {outcome.runs} runs held"
     left_out = f", {outcome.skipped} could not be run here" if outcome.skipped else ""
     yield f"{kept}{left_out}; {outcome.when} UTC, load {outcome.load:.1f} before.\n"
     if row.short and not outcome.is_kept:
-        yield f"Why a goal is not kept: {row.short}.\n"
+        yield _prose(f"Why a goal is not kept: {row.short}.")
     if outcome.figures:
         yield "| seconds, unless it says otherwise | runs | goal | min | median | p99 | max | |"
         yield "|---|---|---|---|---|---|---|---|"
@@ -107,8 +109,14 @@ def _section(row: Row, outcome: Found) -> Iterator[str]:
         yield f"- failed: `{case}`: {why.splitlines()[0] if why else ''}"
     if outcome.failures:
         yield ""
-    yield from (f"- `{each}`" for each in outcome.tests)
-    yield ""
+    for file, names in groupby(outcome.tests, lambda each: each.partition(":")[0]):
+        yield f"`{file}`:\n"
+        yield from (f"- `{each.rpartition(':')[2]}`" for each in names)
+        yield ""
+
+
+def _prose(text: str) -> str:
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def _figure(each: Figure) -> str:
