@@ -68,15 +68,6 @@ def test_one_run_that_is_bad_is_seen_in_the_page(bad):
     assert ("| over |" in shown) == (bad["outcome"] == "passed")
 
 
-def test_a_row_that_falls_short_says_why():
-    [row] = [each for each in ROWS if each.number == 26]
-    bad = found.sum_up([line(seconds=0.6)], "today", 0.5)
-    said = " ".join(page.text({26: bad}, [], "a machine").split())
-    assert f"Why a goal is not kept: {row.short}." in said
-    well = found.sum_up([line()], "today", 0.5)
-    assert "Why a goal is not kept" not in page.text({26: well}, [], "a machine")
-
-
 def test_a_controller_that_does_not_answer_for_long_is_short_of_its_goal():
     row = found.sum_up([line(), {**line(), "pause_s": 0.31}], "today", 0.5)
     assert not row.is_kept

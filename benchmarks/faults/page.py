@@ -98,8 +98,6 @@ def _section(row: Row, outcome: Found) -> Iterator[str]:
     kept = f"{outcome.held} of {outcome.runs} runs held"
     left_out = f", {outcome.skipped} could not be run here" if outcome.skipped else ""
     yield f"{kept}{left_out}; {outcome.when} UTC, load {outcome.load:.1f} before.\n"
-    if row.short and not outcome.is_kept:
-        yield _prose(f"Why a goal is not kept: {row.short}.")
     if outcome.figures:
         yield "| seconds, unless it says otherwise | runs | goal | min | median | p99 | max | |"
         yield "|---|---|---|---|---|---|---|---|"

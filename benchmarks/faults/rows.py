@@ -41,15 +41,13 @@ SLOW: Final = {
 
 @dataclass(frozen=True)
 class Row:
-    """`tests` are functions as pytest names them. `needs`: what a run on another machine adds;
-    `short`: why a goal is not always kept."""
+    """`tests` are functions as pytest names them. `needs`: what a run on another machine adds."""
 
     number: int
     fault: str
     promise: str
     tests: tuple[str, ...]
     needs: str = ""
-    short: str = ""
 
     def runs(self, wanted: int) -> dict[str, int]:
         """Return how often each test is run. One that takes long is run a fifth as often where
@@ -341,8 +339,6 @@ ROWS: Final = (
                 "a_rank_that_is_killed_in_a_flood_leaves_all_that_it_wrote",
             ),
         ),
-        short="not profiled yet. Four ranks that print as fast as they can, their agent, the "
-        "kernel and the reader of its messages shared two processors with another row",
     ),
     Row(
         20,
@@ -446,8 +442,6 @@ ROWS: Final = (
                 "all_end_with_the_ranks",
             ),
         ),
-        short="not profiled yet. The controller and its eight ranks shared two processors with "
-        "another row",
     ),
     Row(
         27,

@@ -53,10 +53,12 @@ def test_a_line_of_100_mb_is_cut(kernel, goal):
     assert cell.shown.rstrip().endswith("after")
 
 
-def test_a_flood_ends_at_the_stop_button(kernel, goal):
+@pytest.mark.parametrize("shown, when", [("flood", "at once"), ("lines hidden", "later")])
+def test_a_flood_ends_at_the_stop_button(kernel, goal, shown, when):
+    """As it begins, and when far more has come than can be shown."""
     cell = kernel.start("%%mesh\nwhile True: print('flood')")
-    kernel.until(lambda: "flood" in cell.text(), timeout_s=20)
-    goal("a flood is stopped: prompt", kernel.stop_s(cell), 0.3)
+    kernel.until(lambda: shown in cell.text(), timeout_s=20)
+    goal(f"a flood is stopped, {when}: prompt", kernel.stop_s(cell), 0.3)
     at = time.monotonic()
     assert kernel.ok("%%mesh\nkept").shown.strip() == "[0-3] 7"
     goal("a flood is stopped: the next cell", time.monotonic() - at, 1.0)

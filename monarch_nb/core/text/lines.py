@@ -41,7 +41,10 @@ class LineAssembler:
         self._add(first)
         if not rest:
             return []
-        lines = [self.take(), *map(_settled, rest[:-1])]
+        whole = rest[:-1]
+        if "\r" in text or max(map(len, whole), default=0) > MAX_LINE:
+            whole = [_settled(line) for line in whole]
+        lines = [self.take(), *whole]
         self._add(rest[-1])
         return lines
 
@@ -108,8 +111,7 @@ class Throttle:
         """Return what to show for a line or a piece of one: itself, with a note, or nothing."""
         self._earn(now)
         cost = len(text) + LINE_COST
-        needed = max(cost, self._burst * RESUME) if self._hidden else cost
-        if self._left < needed:
+        if self._left < cost or self._is_spent:
             self._hidden += 1
             self._last.append(Text(stream, text))
             return []
@@ -117,6 +119,19 @@ class Throttle:
         shown = [*self._note(stream, 0), Text(stream, text)]
         self._open = not text.endswith("\n")
         return shown
+
+    def hides_all(self, now: float) -> bool:
+        """Tell whether `show` would hide whatever comes at that time."""
+        self._earn(now)
+        return self._is_spent
+
+    def hide(self, count: int) -> None:
+        """Hide so many lines or pieces that nobody makes. What `close` shows comes after them."""
+        self._hidden += count
+
+    @property
+    def _is_spent(self) -> bool:
+        return self._hidden > 0 and self._left < self._burst * RESUME
 
     def close(self) -> list[Text]:
         """Return what to show in the end: how much was hidden, and the last of it."""

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from monarch_nb.core.errors.folding import rank_label, rank_list
 from monarch_nb.core.text.alignment import Piece, Run, aligned, is_meeting
-from monarch_nb.core.text.lines import LineAssembler, Text, Throttle, pieces
+from monarch_nb.core.text.lines import LAST_LINES, LineAssembler, Text, Throttle, pieces
 
 WINDOW_S: Final = 0.15
 QUIET_S: Final = 0.05  # longer than a rank that goes on printing lets its text gather
@@ -150,6 +150,8 @@ class StreamFolder:
         self, rank: int, stream: str, text: str, now: float, blocks: Sequence[Span] = ()
     ) -> None:
         """Take a chunk of output; `blocks` are parts of it that were written at once."""
+        if len(text) > MAX_WAITING and self._throttle.hides_all(now):
+            text, blocks = self._end_of_flood(rank, stream, text, blocks, now)
         if self.total == 1:
             shown = (self._throttle.show(stream, piece, now) for piece in pieces(text))
             self._ready += (one for texts in shown for one in texts)
@@ -203,6 +205,24 @@ class StreamFolder:
         return _merged([*self.release(now), *self._throttle.close()])
 
     # --------------------------------------------------------------------------- what is said
+
+    def _end_of_flood(
+        self, rank: int, stream: str, text: str, blocks: Sequence[Span], now: float
+    ) -> tuple[str, Sequence[Span]]:
+        # Of more lines than may wait, all of which are to be hidden, only the last are looked at
+        count = text.count("\n") - LAST_LINES
+        if count <= MAX_WAITING:
+            return text, blocks
+        self._show(self._everything(), now)
+        self._throttle.hide(count)
+        end = len(text)
+        for _ in range(LAST_LINES + 1):
+            end = text.rindex("\n", 0, end)
+        place = rank, stream
+        self._torn.discard(place)
+        self._partials.pop(place, None)
+        self._assemblers[place] = LineAssembler()
+        return text[end + 1 :], ()
 
     def _say(self, rank: int, stream: str, lines: Sequence[str], now: float) -> None:
         if not lines:

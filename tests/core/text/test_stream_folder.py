@@ -22,6 +22,8 @@ from monarch_nb.core.text.stream_folder import (
 
 SOON_S = 0.2
 RANKS = 4
+HIDDEN = re.compile(r"\.\.\. (\d+) lines hidden \.\.\.")
+NUMBERED = re.compile(r"(\d): (\d{12})")
 
 
 def texts(effects):
@@ -363,6 +365,28 @@ def test_a_flood_is_bounded_and_says_so():
     assert len(text) < 2 * BURST
     assert "lines hidden" in text
     assert text.endswith("[0-1] line 49999\n")
+
+
+@pytest.mark.parametrize("total, size", [(1, 80_000), (3, 80_000), (3, 100_003)])
+@pytest.mark.parametrize("pause_s", [0.0, 0.1, 0.4])
+def test_every_line_of_a_flood_is_shown_or_counted(total, size, pause_s):
+    """Also where chunks tear lines. Ranks say different lines, so that none is folded; after a
+    pause lines are shown again."""
+    folder, shown, now = StreamFolder(range(total)), [], 0.0
+    floods = ["".join(f"{rank}: {i:012}\n" for i in range(60_000)) for rank in range(total)]
+    for start in range(0, len(floods[0]), size):
+        for rank, flood in enumerate(floods):
+            folder.feed(rank, "stdout", flood[start : start + size], now)
+            shown += folder.take(now)
+        now += pause_s
+    lines = texts([*shown, *folder.flush(now)]).splitlines()
+    hidden = sum(int(found[1]) for line in lines if (found := HIDDEN.fullmatch(line)))
+    said = [(int(found[1]), int(found[2])) for line in lines if (found := NUMBERED.search(line))]
+    assert hidden + len(said) == total * 60_000
+    for rank in range(total):
+        numbers = [number for said_by, number in said if said_by == rank]
+        assert numbers == sorted(set(numbers))
+    assert said[-1] == (total - 1, 59_999)
 
 
 def test_a_rank_that_nobody_joins_does_not_fill_the_memory():
