@@ -130,6 +130,13 @@ SABOTAGES: Final = (
         "tests/net/test_streams.py::test_a_batch_that_is_not_whole_is_refused",
     ),
     Sabotage(
+        "lines of a flood that are not shown are not counted",
+        "monarch_nb/core/text/stream_folder.py",
+        "self._throttle.hide(count)",
+        "self._throttle.hide(0)",
+        "tests/core/text/test_stream_folder.py",
+    ),
+    Sabotage(
         "a number in a message may be a truth value",
         "monarch_nb/core/wire/messages/codec.py",
         "    if type(value) is not int:\n",
