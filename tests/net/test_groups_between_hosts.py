@@ -20,6 +20,7 @@ from monarch_nb.process.futures import ask_all
 from monarch_nb.services.stores import Stores
 from monarch_nb.spmd import SPMDActor
 from tests import inside
+from tests.net.conftest import Workers
 from tests.support import eventually
 
 WITHIN_S = 40.0
@@ -51,8 +52,8 @@ class Trainer(Actor):
 class Hosts:
     """A mesh of two hosts with two ranks each, and what is asked of it."""
 
-    def __init__(self, addresses):
-        self.procs = attach_to_workers(workers=addresses).spawn_procs(per_host={"gpus": 2})
+    def __init__(self, hosts):
+        self.procs = hosts.spawn_procs(per_host={"gpus": 2})
         self.procs.initialized.get(60)
         self.xray = Xray(client().proc, client().supervision)
 
@@ -83,11 +84,25 @@ def errors(run: CellRun) -> dict[int, str]:
     return {rank: str(each.error) for rank, each in run.outcomes.items() if each.status != "ok"}
 
 
+@pytest.fixture(scope="module")
+def hosts(mesh_runtime, tmp_path_factory):
+    """Two hosts that all tests use: a host loads PyTorch for seconds."""
+    workers = Workers()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MONARCH_NB_HOME", str(tmp_path_factory.mktemp("home") / "keys"))
+        addresses, _ = workers(2)
+        found = attach_to_workers(workers=addresses)
+        found.initialized.get(30)
+        yield found
+        workers.end()
+
+
 @pytest.fixture
-def two(workers, monkeypatch):
+def two(hosts, monkeypatch):
     monkeypatch.setattr(monarch_nb, "unhandled_fault_hook", lambda _: None, raising=False)
-    addresses, _ = workers(2)
-    return Hosts(addresses)
+    made = Hosts(hosts)
+    yield made
+    made.procs.stop().get(20)
 
 
 def test_a_cell_needs_no_boilerplate_and_axes_have_groups(two):
@@ -236,9 +251,3 @@ def test_the_keys_go_with_the_mesh(two):
     assert len(stores) == 1
     two.procs.stop().get(20)
     assert len(stores) == 0
-
-
-def test_environment_of_the_user_wins(workers, monkeypatch):
-    addresses, _ = workers(2, GLOO_SOCKET_IFNAME="eth7")
-    two = Hosts(addresses)
-    two.ok("import os; assert os.environ['GLOO_SOCKET_IFNAME'] == 'eth7'")

@@ -62,6 +62,10 @@ class Where(Actor):
         return len(data)
 
     @endpoint
+    def variable(self, name):
+        return os.environ.get(name)
+
+    @endpoint
     def write(self, line, times):
         left = line * times
         while left:
@@ -84,6 +88,14 @@ def test_two_hosts_are_one_mesh(workers):
     assert [value[0] for value in other.values()] == [answers[2][0], answers[3][0]]
     assert actors.length.call(b"x" * 3_000_000).get(30).values() == [3_000_000] * 4
     procs.stop().get(20)
+
+
+def test_ranks_look_for_peers_where_the_user_says(workers):
+    addresses, _ = workers(1, GLOO_SOCKET_IFNAME="eth7")
+    procs = attach_to_workers(workers=addresses).spawn_procs()
+    variable = procs.spawn("where", Where).variable
+    found = [variable.call_one(f"{library}_SOCKET_IFNAME") for library in ("GLOO", "NCCL")]
+    assert [each.get(60) for each in found] == ["eth7", "lo"]
 
 
 @pytest.mark.slow
