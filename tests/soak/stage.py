@@ -21,6 +21,7 @@ RANKS = range(4)
 STEADY = range(2)
 DEADLINE_S = 90.0  # of a cell; ten times what the slowest takes
 KEPT_NOTES = 40
+_LOST = re.compile(r"^ranks? ([\d,-]+)(?:: the process| of main)", re.MULTILINE)
 
 ACTORS = """
 import asyncio, json, os, time
@@ -199,6 +200,19 @@ class Stage:
         """Return the processes of the ranks."""
         cell = self.ok(f"%%mesh @{mesh}\nimport os\nprint('pid', os.getpid())")
         return pids_in(cell.text())
+
+    def until_all_are_told_lost(self, ranks: list[int]) -> None:
+        """Wait until cells on `main` say which ranks are lost: no others, and soon all of these."""
+
+        def tells_all() -> bool:
+            token = self.new("lost")
+            cell = self.fails(f"%%mesh @main\n{self.mark(token)}\nrank", "%mesh heal")
+            [told] = _LOST.findall(cell.error)
+            assert set(ranks_of(told)) <= set(ranks), f"only {ranks} are lost: {cell.error}"
+            self.ledger.has_at_most_once(token, RANKS)
+            return ranks_of(told) == ranks
+
+        support.eventually(tells_all, DEADLINE_S, f"{ranks} to be told")
 
     def check_all_are_well(self) -> None:
         """Every rank of `main` runs a cell, once."""

@@ -78,6 +78,7 @@ def dies_in_a_call(stage: Stage) -> None:
     stage.ok(f"{name} = main.spawn({name!r}, Work, {stage.ledger.name!r})")
     cell = stage.fails(f"{name}.dies.call({ranks}).get()", "the process this actor was running on")
     assert any(f"{label([rank])} " in cell.error for rank in ranks), cell.error
+    stage.until_all_are_told_lost(ranks)  # the call has ended with the first
     stage.ok("%mesh heal main")
     token = stage.new("healed")
     same(stage.value(f"len({name}.add.call({token!r}, 1).get())"), 4)

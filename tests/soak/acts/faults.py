@@ -4,16 +4,14 @@ Each act leaves `main` whole.
 """
 
 import os
-import re
 import signal
 import textwrap
 import time
 
 from tests import support
 from tests.soak.acts.data import GROUP
-from tests.soak.stage import DEADLINE_S, RANKS, Stage, label, ranks_of, same
+from tests.soak.stage import DEADLINE_S, RANKS, Stage, label, same
 
-_LOST = re.compile(r"^ranks? ([\d,-]+)(?:: the process| of main)", re.MULTILINE)
 BUSY = "import time\nfor _ in range(600): time.sleep(0.1)"
 
 
@@ -24,25 +22,11 @@ def _bring_back(stage: Stage, ranks: list[int]) -> None:
     stage.check_all_are_well()
 
 
-def _all_are_told(stage: Stage, ranks: list[int]) -> None:
-    """Cells say which ranks are lost: no others, and soon all of these."""
-
-    def tells_all() -> bool:
-        token = stage.new("lost")
-        cell = stage.fails(f"%%mesh @main\n{stage.mark(token)}\nrank", "%mesh heal")
-        [told] = _LOST.findall(cell.error)
-        assert set(ranks_of(told)) <= set(ranks), f"only {ranks} are lost: {cell.error}"
-        stage.ledger.has_at_most_once(token, RANKS)
-        return ranks_of(told) == ranks
-
-    support.eventually(tells_all, DEADLINE_S, f"{ranks} to be told")
-
-
 def idle_ranks_are_killed(stage: Stage) -> None:
     ranks, pids = stage.some(), stage.pids()
     for rank in ranks:
         os.kill(pids[rank], signal.SIGKILL)
-    _all_are_told(stage, ranks)
+    stage.until_all_are_told_lost(ranks)
     _bring_back(stage, ranks)
 
 
@@ -122,7 +106,7 @@ def ranks_are_stopped_and_go_on(stage: Stage) -> None:
 def a_rank_is_killed_by_hand(stage: Stage) -> None:
     ranks = stage.some()
     stage.ok(f"%mesh interrupt --kill {label(ranks).split()[1]} --name main")
-    _all_are_told(stage, ranks)
+    stage.until_all_are_told_lost(ranks)
     _bring_back(stage, ranks)
 
 
@@ -170,7 +154,7 @@ def a_member_of_a_group_is_killed(stage: Stage) -> None:
     rank = stage.dice.choice(RANKS)
     _reduces(stage)
     os.kill(stage.pids()[rank], signal.SIGKILL)
-    _all_are_told(stage, [rank])
+    stage.until_all_are_told_lost([rank])
     stage.ok("%mesh heal main")
     _reduces(stage)
     stage.ok("%mesh restart --name main")
