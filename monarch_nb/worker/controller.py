@@ -23,6 +23,7 @@ from monarch_nb.core.wire.messages.keeping import (
 )
 from monarch_nb.data.record_log import RecordLog
 from monarch_nb.process.exit import Exit
+from monarch_nb.worker.output.window import Window
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +41,8 @@ TAKEN = "another kernel drives this mesh now"
 
 class Controller:
     """What one rank sends to its controller. The next controller is told of `cells` and
-    `errors`; `on_change(old, new)` are called when it has come."""
+    `errors`; `on_change(old, new)` are called when it has come. `window`: how much of what is
+    printed it has still to take."""
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class Controller:
         self.on_change: list[Callable[[int, int], None]] = []
         self._proc = proc
         self._supervision = supervision
+        self.window = Window()
         self._path = log
         self._log: RecordLog | None = None
         self._tags: dict[int, int] = {}  # of cells that the next controller calls otherwise
@@ -87,6 +90,7 @@ class Controller:
 
     def on_gone(self, _: ControllerGone, __: Message) -> None:
         """Go on alone."""
+        self.window.leave()
         self._supervision.controller_left(Exit(self._proc.controller, reason=GONE))
 
     def on_take(self, taken: TakeControl, message: Message) -> None:
@@ -100,6 +104,7 @@ class Controller:
         with self._sending:
             self._tags = {}  # until the sender says what it calls them
             self._proc.follow(message.source)
+            self.window.begin_anew()
             logged = 0 if self._log is None else self._log.number
         for old in left:
             for listener in self.on_change:

@@ -241,7 +241,7 @@ class Rank:
         interrupts.allow_wakeups()
         replace_sleep()
         write_stacks_on_signal(Path(self.boot["run_dir"]), self.proc.id)
-        streams = install(self.runtime.root_tag, self._send)
+        streams = install(self.runtime.root_tag, self._send, self.controller.window)
         bars = progress.install(
             self.runtime.root_tag,
             lambda tag, bars: self._send(tag, "progress", content={"bars": bars}),
@@ -300,6 +300,7 @@ class Rank:
             serve(cells.DropResult, variables.on_drop_result),
             serve(cells.Complete, typing.on_request),
             serve(cells.Inspect, typing.on_request),
+            serve(cells.OutputTaken, lambda taken, _: self.controller.window.take(taken.chars)),
             serve(cells.MetricsTaken, lambda _message, _frame: self.metrics.on_taken()),
             serve(cells.WidgetMessage, self.comms.on_message),
             serve(status.GetDetails, details.on_details),

@@ -34,6 +34,13 @@ def messages_of(cell) -> int:
     return len(cell.contents("stream", "display_data", "update_display_data"))
 
 
+def stand_still(pid: int) -> None:
+    """Stop a process for ten seconds; it is left stopped."""
+    stop(pid)
+    until = time.monotonic() + STOOD_STILL_S
+    eventually(lambda: time.monotonic() > until, STOOD_STILL_S + 5)
+
+
 def test_a_million_lines_are_shown_in_few_messages(kernel, goal):
     """Of four ranks together."""
     at = time.monotonic()
@@ -75,12 +82,26 @@ def test_a_kernel_that_stands_still_gets_every_answer_later(goal):
         before = [rss_bytes(pid) for pid in pids]
         kernel.ok("calls = [talkers.say.call(i) for i in range(20_000)]", timeout_s=60)
         own = kernel.manager.provisioner.pid
-        stop(own)
-        until = time.monotonic() + STOOD_STILL_S
-        eventually(lambda: time.monotonic() > until, STOOD_STILL_S + 5)
+        stand_still(own)
         after = map(rss_bytes, pids)
         most = max(now - was for now, was in zip(after, before, strict=True)) >> 20
         os.kill(own, signal.SIGCONT)
         checked = "sum(set(each.get(60).values()) == {i} for i, each in enumerate(calls))"
         assert kernel.ok(checked, timeout_s=120).shown.strip().endswith("20000")
     goal("the kernel stands still for 10 s: MB that a rank has grown by", most, 64.0)
+
+
+def test_a_flood_can_be_stopped_after_the_kernel_has_stood_still(goal):
+    """Little of it has gathered on the way to the kernel, so ranks are free soon."""
+    with KernelClient("monarch") as kernel:
+        for cell in FIRST_CELLS:
+            kernel.ok(cell, timeout_s=60)
+        flood = kernel.start("%%mesh\nwhile True: print('flood')")
+        kernel.until(lambda: "flood" in flood.text(), timeout_s=20)
+        own = kernel.manager.provisioner.pid
+        stand_still(own)
+        os.kill(own, signal.SIGCONT)
+        goal("a flood is stopped after a standstill: prompt", kernel.stop_s(flood), 1.0)
+        at = time.monotonic()
+        assert kernel.ok("%%mesh\nkept").shown.strip() == "[0-3] 7"
+    goal("a flood is stopped after a standstill: the next cell", time.monotonic() - at, 1.0)

@@ -473,6 +473,13 @@ SABOTAGES: Final = (
         "tests/host/test_output.py",
     ),
     Sabotage(
+        "a rank prints on though the controller has not taken what it printed",
+        "monarch_nb/worker/output/window.py",
+        "self._sent - self._taken >= WINDOW_CHARS",
+        "False",
+        "tests/worker/output/test_stdio.py",
+    ),
+    Sabotage(
         "output that was left out is not counted",
         "monarch_nb/host/output.py",
         "        self._skipped += len(data) - len(kept)\n",

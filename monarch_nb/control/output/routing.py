@@ -24,7 +24,7 @@ from monarch_nb.core.text import bars
 from monarch_nb.core.text.lines import LineAssembler
 from monarch_nb.core.wire.messages.actors import AggregateOutput
 from monarch_nb.core.wire.messages.agents import RawOutput, Taken
-from monarch_nb.core.wire.messages.cells import Output
+from monarch_nb.core.wire.messages.cells import Output, OutputTaken
 from monarch_nb.core.wire.messages.codec import decode, json_of
 from monarch_nb.errors import RemoteProtocolError
 from monarch_nb.meshes.states import place_of
@@ -119,22 +119,29 @@ class OutputService:
                 take()
 
     def on_output(self, message: Message) -> None:
-        """Take an OUTPUT message of a rank."""
+        """Take an OUTPUT message of a rank, which prints more when it hears that it was taken."""
         with self._lock:
             if (held := self._held.get(message.source)) is not None:
-                held.append(lambda: self._take(message, self._shown, self.metrics.on_logged))
+                held.append(lambda: self._take_new(message))
             else:
-                self._take(message, self._shown, self.metrics.on_logged)
+                self._take_new(message)
 
-    def _take(self, message: Message, show: ShowEvent, measured: TakeMetrics) -> None:
+    def _take_new(self, message: Message) -> None:
+        if printed := self._take(message, self._shown, self.metrics.on_logged):
+            self._supervision.proc.control(message.source, OutputTaken(printed))
+
+    def _take(self, message: Message, show: ShowEvent, measured: TakeMetrics) -> int:
+        # how many characters it has printed
         _, _, stream, text, content, blocks = decode(Output, json_of(message.payload))
         source, tag = message.source, self.called(message.tag)
+        printed = len(text)
         if stream == "metrics":
             measured(content, source)
-            return
+            return 0
         if stream == "progress":  # bars that have ended leave a line
             text = _ended(content)
         self._hand_on(source, tag, stream, text, content, blocks=blocks or (), show=show)
+        return printed
 
     def on_raw(self, raw: RawOutput, message: Message) -> None:
         """Take what a rank's C code or its children wrote to the file descriptors, from the agent,

@@ -1,10 +1,11 @@
 """`sys.stdout` and `sys.stderr` of a rank: text goes to whoever caused it, in few messages.
 
-Rule: a write takes no lock and waits for nobody: it may come from a signal handler, or from a
-`__del__` in the middle of another write. Writers append to one queue for both streams; a flusher
-thread, asleep while nothing waits, hands it on. Who writes faster than that lends it a turn, a few
-milliseconds at most; what is still too much is dropped, and counted. A forked child writes to the
-real descriptors. This file does not know what a tag means or where `send` sends.
+Rule: a write takes no lock: it may come from a signal handler, or from a `__del__` in the middle of
+another write. Writers append to one queue for both streams; a flusher thread, asleep while nothing
+waits, hands it on while the window has room. Who writes faster than that lends it a turn, a few
+milliseconds at most, and waits for room where there is none; what is still too much is dropped, and
+counted. A forked child writes to the real descriptors. This file does not know what a tag means or
+where `send` sends.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
-from monarch_nb.net.threads import helper_thread
+from monarch_nb.net.threads import helper_thread, is_helper
+from monarch_nb.worker.output.window import Window
 
 TICK_S: Final = 0.03  # between two sends while text keeps coming
 PAUSE_OF_TEXT_S: Final = 0.002  # then what was written before it leaves: what is said together
@@ -61,9 +63,10 @@ class OutputPump:
     thread at a time, the flusher's or the one that drains.
     """
 
-    def __init__(self, current_tag: CurrentTag, send: Send) -> None:
+    def __init__(self, current_tag: CurrentTag, send: Send, window: Window) -> None:
         self._current_tag = current_tag
         self._send = send
+        self._window = window
         self._pieces: deque[tuple[int, str, str | _Gap]] = deque()
         self._limit = 0  # more pieces than this and `_pressed` has something to do
         self._is_slow = False  # writes have to look closer
@@ -144,9 +147,16 @@ class OutputPump:
             return
         if self._limit > MANY:
             time.sleep(PAUSE_S)
+            self._await_room()
         hurries = self._limit >= MANY
         self._limit = min(len(self._pieces) + STEP, MAX_PIECES) if hurries else MANY
         self._wake.put(True)
+
+    def _await_room(self) -> None:
+        if is_helper():  # it hears what was taken, or answers others
+            return
+        while self._window.is_full and not self._window.is_stuck:
+            time.sleep(PAUSE_S)
 
     def _write_slowly(self, stream: str, text: str) -> int:
         if not isinstance(text, str):
@@ -159,6 +169,7 @@ class OutputPump:
         if self._chars and self._chars + len(rest) > MAX_CHARS and not self._gaps:
             self._wake.put(True)
             time.sleep(PAUSE_S)
+            self._await_room()
         size = self._fitting(rest)
         if kept := rest[:size]:
             self._pieces.append((*place, kept))
@@ -204,6 +215,9 @@ class OutputPump:
         goes_on = True
         while goes_on and self._wake.get():
             goes_on = self._doze(last + TICK_S)
+            while goes_on and self._window.is_full:
+                with contextlib.suppress(queue.Empty):
+                    goes_on = self._wake.get(timeout=TICK_S)
             self.drain()
             last = time.monotonic()
 
@@ -255,6 +269,7 @@ class OutputPump:
             blocks = blocks if len(text) == size else []
         try:
             self._send(tag, stream, text, blocks=blocks or None)
+            self._window.send(len(text))
         except Exception:  # noqa: BLE001  the link is gone, but the agent reads the descriptor
             write_to_descriptor(_FDS[stream], text)
 
@@ -341,9 +356,9 @@ class RankBytes(io.BufferedIOBase):
         """Stays open."""
 
 
-def install(current_tag: CurrentTag, send: Send) -> OutputPump:
+def install(current_tag: CurrentTag, send: Send, window: Window) -> OutputPump:
     """Replace `sys.stdout` and `sys.stderr`, also where loggers made before hold them."""
-    pump = OutputPump(current_tag, send)
+    pump = OutputPump(current_tag, send, window)
     for stream in _FDS:
         old, new = getattr(sys, stream), RankStream(pump, stream)
         setattr(sys, stream, new)

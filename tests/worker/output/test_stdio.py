@@ -13,8 +13,10 @@ import types
 
 import pytest
 
-from monarch_nb.worker.output import stdio
+from monarch_nb.net.threads import helper_thread
+from monarch_nb.worker.output import stdio, window
 from monarch_nb.worker.output.stdio import OutputPump, RankStream, install
+from monarch_nb.worker.output.window import WINDOW_CHARS, Window
 from tests.source import ROOT
 from tests.support import eventually
 
@@ -27,12 +29,16 @@ class World:
         self.sent = []
         self.blocks = []
         self.before_send = lambda: None
-        self.pump = OutputPump(lambda: getattr(self.tag, "value", 0), self.send)
+        self.is_taken = True  # by the controller
+        self.window = Window()
+        self.pump = OutputPump(lambda: getattr(self.tag, "value", 0), self.send, self.window)
         self.out, self.err = RankStream(self.pump, "stdout"), RankStream(self.pump, "stderr")
 
     def send(self, tag, stream, text, *, blocks):
         self.before_send()
         self.sent.append((tag, stream, text))
+        if self.is_taken:
+            self.window.take(len(text))
         self.blocks += [text[start:end] for start, end in blocks or ()]
 
     def text(self, stream="stdout"):
@@ -178,6 +184,59 @@ def test_a_fast_writer_lends_the_flusher_a_few_turns(world, held, monkeypatch):
     assert sum(pauses) < 0.05
 
 
+def flood(world, start=threading.Thread):
+    """Begin to print 100 000 lines in a thread; those that it has printed."""
+    printed = []
+
+    def work():
+        for i in range(100_000):
+            print("line", i, file=world.out)
+            printed.append(i)
+
+    made = start(target=work, name="flood")
+    made.start()
+    return made, printed
+
+
+def test_a_flood_waits_until_the_controller_has_taken_it(world):
+    world.is_taken = False
+    writer, printed = flood(world)
+    eventually(lambda: world.window.is_full and world.pump._limit > stdio.MANY, 10)
+    counts = [0]
+    eventually(lambda: counts.append(len(printed)) or counts[-1] == counts[-2] > 0, 10)
+    assert len(printed) < 100_000
+    assert len(world.text()) < WINDOW_CHARS + 2_000_000
+    world.is_taken = True
+    world.window.begin_anew()
+    writer.join(20)
+    world.pump.drain()
+    assert world.text() == "".join(f"line {i}\n" for i in range(100_000)), "nothing is lost"
+
+
+@pytest.mark.parametrize("start", [threading.Thread, helper_thread])
+def test_nobody_waits_for_a_controller_that_takes_nothing(world, monkeypatch, start):
+    """Nor does a thread of ours for one that takes nothing yet."""
+    if start is threading.Thread:
+        monkeypatch.setattr(window, "STUCK_S", 0.2)
+    world.is_taken = False
+    writer, _ = flood(world, start)
+    writer.join(4)
+    assert not writer.is_alive()
+    world.pump.drain()
+    assert re.search(
+        r"^\.\.\. \d+ lines \(\d+ characters\) dropped \.\.\.$", world.text(), re.MULTILINE
+    )
+
+
+def test_without_a_controller_everything_goes(world):
+    """Into the log of a kept mesh."""
+    world.is_taken = False
+    world.window.leave()
+    writer, printed = flood(world)
+    writer.join(20)
+    eventually(lambda: len(world.text()) == sum(len(f"line {i}\n") for i in printed), 10)
+
+
 @pytest.fixture
 def still(world):
     """A world without a flusher: only `drain` sends."""
@@ -295,7 +354,7 @@ def test_loggers_made_before_write_to_the_cell_too():
     logger.addHandler(handler)
     sent = []
     try:
-        pump = install(lambda: 3, lambda *what, blocks: sent.append(what))
+        pump = install(lambda: 3, lambda *what, blocks: sent.append(what), Window())
         logger.warning("careful")
         print("said")
         pump.close()
@@ -308,6 +367,7 @@ def test_loggers_made_before_write_to_the_cell_too():
 def run_rank(program):
     """Run `program` in a process whose streams are a pump's; its real stdout is returned."""
     start = "import os, sys\nfrom monarch_nb.worker.output.stdio import install\n"
+    start += "from monarch_nb.worker.output.window import Window\n"
     done = subprocess.run(
         [sys.executable, "-c", start + program],
         check=False,
@@ -323,7 +383,7 @@ def run_rank(program):
 def test_a_forked_child_writes_to_the_descriptors():
     said = run_rank("""
 sent = []
-pump = install(lambda: 1, lambda *what, blocks: sent.append(what))
+pump = install(lambda: 1, lambda *what, blocks: sent.append(what), Window())
 print("parent's")
 if os.fork() == 0:
     print("child's", "é"); sys.stderr.write("x"); sys.stdout.buffer.write(b"bytes\\n")
@@ -341,7 +401,7 @@ def test_text_that_cannot_be_sent_goes_to_the_descriptors():
     assert (
         run_rank("""
 def send(*_, **options): raise OSError("link is down")
-pump = install(lambda: 1, send)
+pump = install(lambda: 1, send, Window())
 print("do not lose me")
 pump.close()
 """)

@@ -164,6 +164,12 @@ class Output(NamedTuple):
     blocks: list[tuple[int, int]] | None = None
 
 
+class OutputTaken(ControlMessage, verb="output_taken"):
+    """The controller has handled so much of what a rank has printed."""
+
+    chars: int
+
+
 class LoggedValues(NamedTuple):
     """Content of an `Output` of "metrics": points by name, how many were left out, the first; the
     run that they are of (`core.runs.RunKey`)."""
