@@ -85,9 +85,9 @@ def strike():
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     signal.pthread_kill(threading.get_ident(), signal.SIGINT)
     interrupts.interrupt_main()
-threading.Timer(0.3, strike).start()
 begun = time.monotonic()
 try:
+    threading.Timer(0.3, strike).start()
     time.sleep(20)
 except KeyboardInterrupt:
     print("noticed", time.monotonic() - begun < 5)
