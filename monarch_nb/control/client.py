@@ -68,7 +68,7 @@ from monarch_nb.process.futures.calls import cancel_made_by, cancel_owed_by
 from monarch_nb.process.futures.future import Future, LazyFuture, completed, make
 from monarch_nb.process.instance import CallContext, here
 from monarch_nb.process.process import Serve, Wait, new_agent_id, new_process_ids, serve
-from monarch_nb.process.supervision.supervision import MeshFailure
+from monarch_nb.process.supervision.supervision import MeshFailure, MeshState
 from monarch_nb.services.controllers import serve_controllers
 from monarch_nb.services.runtime import Runtime
 
@@ -534,12 +534,12 @@ class Client(Runtime):
     def shut_hosts(self, agents: Sequence[int]) -> Future[None]:
         if self._attached is not None:
             agents = [*agents, *self._attached.replacements.spares_beside(agents)]
-        for state in list(self.supervision.states.values()):
-            below = procs_of(state)
-            if below is not None and not set(agents).isdisjoint(below.agents):
-                state.end("its host was shut down")
+        there = self._meshes_on(agents)
+        for state in there:
+            state.end("its host was shut down")
         agent, here = self._agent, self.proc.agent in agents
         told = super().shut_hosts(agents)
+        told.add_done_callback(lambda _: self._disown(there))
         if agent is None or not here:
             return told
         gone: Future[None] = make(Future)
@@ -547,6 +547,18 @@ class Client(Runtime):
             lambda _: agent.ended.add_done_callback(lambda _: gone._set_result(None))
         )
         return gone
+
+    def _meshes_on(self, agents: Sequence[int]) -> list[MeshState]:
+        found = [(state, procs_of(state)) for state in list(self.supervision.states.values())]
+        return [
+            state
+            for state, below in found
+            if below is not None and not set(agents).isdisjoint(below.agents)
+        ]
+
+    def _disown(self, states: Sequence[MeshState]) -> None:
+        for state in states:
+            self.supervision.disown(state)
 
     def _on_get_source(self, wanted: cells.GetSource, message: Message) -> None:
         self.proc.answer(message, cells.SourceText(text_of_cell(wanted.filename)))

@@ -272,6 +272,19 @@ def test_actors_of_a_lost_host_restart_beside_the_others(workers, monkeypatch):
 
 
 @pytest.mark.slow
+def test_meshes_of_hosts_that_are_shut_down_are_forgotten(workers):
+    addresses, _ = workers(2)
+    hosts = attach_to_workers(workers=addresses)
+    procs = hosts.spawn_procs()
+    actors = procs.spawn("where", Where)
+    assert len(actors.where.call().get(60)) == 2
+    before = len(client().supervision.states)
+    hosts.shutdown().get(30)
+    assert len(client().supervision.states) == before - 2
+    with pytest.raises(RuntimeError, match="its host was shut down"):
+        procs.spawn("others", Where)
+
+
 def test_an_unreachable_worker_is_named(home):
     hosts = attach_to_workers(workers=["tcp://127.0.0.1:9"])
     assert Config().attach_s <= 10
