@@ -141,7 +141,7 @@ class Soak:
 
     def _warm_up(self) -> None:
         """Load what is loaded at first use, and fill what is bounded."""
-        again = [act for act in self.acts if act in data.ACTS] * 3  # both ranks in each part
+        again = [act for act in self.acts if act in data.ACTS] * 8  # both ranks in each part
         for act in [*self.acts, *again]:
             self._play(act)
         for number in range(CELLS):

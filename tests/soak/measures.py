@@ -27,9 +27,10 @@ get_ipython().last_execution_result = None
 linecache.clearcache()  # each cell's text, which IPython keeps for tracebacks: 5 kB a cell
 get_ipython().history_manager.outputs.clear()  # it keeps all that was ever shown
 get_ipython().history_manager.exceptions.clear()
-Out.clear()  # of which it keeps a thousand, each also under a name
-for each in [each for each in globals() if each[0] == "_" and each[1:].isdecimal()]:
-    del globals()[each]
+Out.clear()  # of which it keeps a thousand, each also under a name, and that for ever as hidden
+for kept in (globals(), get_ipython().user_ns_hidden):
+    for name in [each for each in kept if each[0] == "_" and each[1:].isdecimal()]:
+        del kept[name]
 _ = gc.collect(), ctypes.CDLL(None).malloc_trim(0)"""
 QUIET_RANKS = (
     "import ctypes, gc, linecache\nlinecache.clearcache()\n"
