@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from monarch_nb.core.wire import frames
@@ -106,7 +106,7 @@ class Agent:
 
     def feed(self, event: events.Event) -> None:
         self._note(event)
-        for effect in self.states.feed(event, self.world.clock.now):
+        for effect in self._effects(event):
             match effect:
                 case events.Tell(process, message):
                     self._check_living(process)
@@ -122,6 +122,15 @@ class Agent:
                 case events.Finish():
                     self._end(0)
         self._wake_in_time()
+
+    def _effects(self, event: events.Event) -> Sequence[events.Effect]:
+        before = self.states.procs
+        effects = self.states.feed(event, self.world.clock.now)
+        # one that is given up is at its end, also where its process is yet to be killed, and where
+        # nobody is told as there is no controller: the next one asks, as if it had ended before
+        for proc in set(before).difference(self.states.procs):
+            self.watches.ended(proc)
+        return effects
 
     def _note(self, event: events.Event) -> None:
         match event:
