@@ -12,6 +12,7 @@ import pytest
 
 from monarch_nb.meshes.states import ProcsState
 from monarch_nb.net import wire
+from tests.simulation import driving
 from tests.simulation.kernels import Kernel, Record
 from tests.simulation.plan import CRASH, Plan
 from tests.simulation.ranks import ASK, SPAWN, STEP, Order, Rank
@@ -72,7 +73,7 @@ class _Run:
         while self.world.clock.now < until and not self.ledger.wrong:
             self._work()
             self.world.clock.run(self.random.choice([0.003, 0.03, 0.1, 0.5]))
-        for step in (self._settle, self._probe, self._end):
+        for step in (self._settle, self._probe, self._notice, self._end):
             if not self.ledger.wrong:
                 step()
 
@@ -184,28 +185,10 @@ class _Run:
                     self.ledger.is_wrong(f"rank {process:x} {what} kernel {kernel.process:x}")
         for rank in self._orphans():
             self.ledger.is_wrong(f"rank {rank.process:x} goes on without its owner")
-        for agent in self._agents():
+        for agent in driving.agents(self.world):
             agent.watches.check()
-        for record in self.world.records:
-            self._check_one_drives(record)
-
-    def _agents(self):
-        here = [] if self.world.agent_here.is_over else [self.world.agent_here]
-        return [*here, *(member.agent for member in self.world.living)]
-
-    def _check_one_drives(self, record: Record) -> None:
-        drivers = [each for each in self.world.kernels if record in each.records]
-        living = [each for each in drivers if not each.is_over]
-        if len(living) > 1:
-            names = ", ".join(f"{each.process:x}" for each in living)
-            self.ledger.is_wrong(f"kernels {names} drive the same meshes")
-        lost = set[int]().union(*(each.proc.dead for each in living))
-        for agent, rank in self.world.ranks():
-            if agent.process in lost:
-                continue  # it has not noticed yet
-            if not agent.keeping.is_alone and rank.proc.controller != agent.states.controller:
-                what = f"rank {rank.process:x} is driven by {rank.proc.controller:x}"
-                self.ledger.is_wrong(f"{what}, and its agent by {agent.states.controller:x}")
+        for each in (*driving.rivals(self.world), *driving.disloyal(self.world)):
+            self.ledger.is_wrong(each)
 
     def _probe(self) -> None:
         # all that lives can be used
@@ -219,6 +202,13 @@ class _Run:
         self.world.clock.run_until(lambda: not self.ledger.open or self.ledger.wrong, 60.0, 0.2)
         for number, made in self.ledger.open.items():
             self.ledger.is_wrong(f"call {number} of {made.caller:x} does not end when all is well")
+
+    def _notice(self) -> None:
+        # who has lost whom is known to both, and what a kernel still has follows it
+        world = self.world
+        world.clock.run_until(lambda: not driving.unnoticed(world), SETTLES_S, 0.5)
+        for each in (*driving.unnoticed(world), *driving.disloyal(world)):
+            self.ledger.is_wrong(each)
 
     def _end(self) -> None:
         world = self.world
@@ -236,6 +226,6 @@ class _Run:
             self.ledger.is_wrong(f"{each} goes on when its kernel has gone and its time is over")
 
     def _left(self) -> list[str]:
-        agents = [f"agent {each.process:x}" for each in self._agents() if not each.is_over]
+        agents = [f"agent {each.process:x}" for each in driving.agents(self.world)]
         ranks = [f"rank {rank.process:x}" for _, rank in self.world.ranks()]
         return [*(f"host {member.host}" for member in self.world.living), *agents, *ranks]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from monarch_nb.host.agent.keeping import Keeping, Then
+from monarch_nb.process.process import Proc
 from tests.simulation.plan import FULL, HARMS, LARGE, plan_of
 from tests.simulation.runs import Ran, described, run
 from tests.simulation.shrinking import shrunk
@@ -53,6 +55,21 @@ def test_all_that_may_go_wrong_does():
     wanted = {*HARMS, "records sent again", "records that came twice", "kernels that took over"}
     assert wanted <= seen.keys()
     assert seen["kernels that took over"] < seen["kernels that want to take over"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind, method, done, said",
+    [
+        (Keeping, "controller_lost", Then.NOTHING, "is driven by what has lost it"),
+        (Proc, "follow", None, "is driven by 1000000000200, and its agent by"),
+    ],
+    ids=["agents that miss the end of their kernel", "ranks that do not follow the next one"],
+)
+def test_what_does_not_learn_who_drives_it_is_found(kind, method, done, said, monkeypatch):
+    monkeypatch.setattr(kind, method, lambda *_, **__: done)
+    runs = map(run, map(plan_of, SEEDS))
+    assert any(said in each for found in runs for each in found.wrong)
 
 
 def test_one_seed_is_one_run():
