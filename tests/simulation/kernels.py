@@ -374,7 +374,7 @@ class Kernel:
         self._wants_agent = self.proc.agent
         self.world.ledger.seen["kernels that want to take over"] += 1
         if not record.driver.is_over and not fence:
-            self._give_up()
+            self.close()
         elif record.is_here:
             adopt = keeping.Adopt(key, self.pid, f"{self.process:x}", fence)
             self._ask_agents(record, [self.proc.agent], adopt)
@@ -388,10 +388,6 @@ class Kernel:
         if driver is not self and not driver.is_over and self._key == record.key:
             driver.loop.turn(lambda: driver.let_go(f"{self.process:x}"))
 
-    def _give_up(self) -> None:
-        self.world.free(self)
-        self._end()
-
     def _find(self, record: Record, limit: float) -> None:
         if self.world.listen(self):
             self.places.await_back(self.world.job, record.hosts)
@@ -401,7 +397,7 @@ class Kernel:
         elif self.world.clock.now < limit:
             self.loop.after(_LOOK_S, lambda: self._find(record, limit))
         else:
-            self._give_up()
+            self.close()
 
     def _await_hosts(self, record: Record, limit: float) -> None:
         if self._hosts.issuperset(record.hosts) or self.world.clock.now > limit:
@@ -426,13 +422,13 @@ class Kernel:
             if found:
                 self._adopt(record, found)
             else:
-                self._give_up()
+                self.close()
 
         look()
 
     def _adopt(self, record: Record, adopted: Mapping[int, keeping.Adopted]) -> None:
         if record.is_here and self.proc.agent != self._wants_agent:
-            self._give_up()  # another one has taken over meanwhile
+            self.close()  # another one has taken over meanwhile
             return
         self.world.ledger.seen["kernels that took over"] += 1
         record.driver = self
