@@ -166,6 +166,15 @@ class World:
             if not kernel.is_over and any(not each.only_seen for each in kernel.meshes.values())
         ]
 
+    @property
+    def coming(self) -> list[Kernel]:
+        """The kernels that are about to take over, and have nothing yet."""
+        return [
+            kernel
+            for kernel in self.kernels
+            if kernel.is_taking_over and not kernel.is_over and not kernel.meshes
+        ]
+
     # the network
 
     def at(self, address: str) -> SimulatedHost | None:
@@ -337,9 +346,10 @@ def _freeze_kernel(world: World, chance: random.Random) -> str | None:
 
 
 def _end_kernel(world: World, chance: random.Random, *, in_order: bool) -> str | None:
-    if not world.driving:
+    living = world.driving or world.coming
+    if not living:
         return None
-    kernel = chance.choice(world.driving)
+    kernel = chance.choice(living)
     if in_order:
         kernel.close()
     else:
