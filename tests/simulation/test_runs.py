@@ -2,6 +2,7 @@
 twice, nobody is forgotten and nothing stays behind. `python -m tests.simulation` runs more."""
 
 from collections import Counter
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from monarch_nb.host.agent.keeping import Keeping, Then
 from monarch_nb.process.process import Proc
+from tests.simulation import driving
+from tests.simulation.kernels import Record
 from tests.simulation.plan import FULL, HARMS, LARGE, plan_of
 from tests.simulation.runs import Ran, described, run
 from tests.simulation.shrinking import shrunk
@@ -92,3 +95,34 @@ def test_faults_that_a_failure_does_not_need_are_left_out():
     plan = next(plan for seed in range(50) if len((plan := plan_of(seed)).faults) > 8)
     needed = {plan.faults[2], plan.faults[7]}
     assert set(shrunk(plan, lambda fewer: needed <= set(fewer.faults)).faults) == needed
+
+
+def keep_a_mesh(world) -> Record:
+    kernel = world.kernels[0]
+    agents = [member.agent.process for member in world.members.values()]
+    record = Record(False, "key", world.plan.keeps_s, kernel, [*world.members])
+    kernel.keep([kernel.spawn(agents, 1)], record)
+    world.records.append(record)
+    return record
+
+
+@pytest.mark.slow
+def test_ranks_need_not_follow_a_kernel_that_ended_when_it_was_let_in(monkeypatch):
+    sizes = {"hosts": 2, "hosts_dial": True, "keeps_s": 12.0, "keeps_here_s": 0.0}
+    plan = plan_of(0)._replace(presses=False, **sizes)
+    with closing(World(plan, monkeypatch)) as world:
+        record = keep_a_mesh(world)
+        first, second = world.kernels[0], world.new_kernel()
+        world.clock.run(1.0)
+        first.die()
+        second.take_over(record, "key", fence=False)
+        agents = [member.agent for member in world.members.values()]
+        is_in = lambda: any(agent.states.controller == second.process for agent in agents)
+        assert world.clock.run_until(is_in, 10.0, 0.001)
+        second.die()
+        assert driving.unnoticed(world)
+        assert [*driving.disloyal(world)] == []
+        world.clock.run(2 * world.config.outage_s)
+        assert driving.unnoticed(world) == []
+        assert all(agent.keeping.is_alone for agent in agents)
+        assert {rank.proc.controller for _, rank in world.ranks()} == {first.process}
