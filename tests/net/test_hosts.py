@@ -285,6 +285,7 @@ def test_meshes_of_hosts_that_are_shut_down_are_forgotten(workers):
         procs.spawn("others", Where)
 
 
+@pytest.mark.slow
 def test_an_unreachable_worker_is_named(home):
     hosts = attach_to_workers(workers=["tcp://127.0.0.1:9"])
     assert Config().attach_s <= 10
