@@ -267,10 +267,11 @@ class OutputPump:
             size = len(text)
             text = text.encode("utf-8", RankStream.errors).decode()
             blocks = blocks if len(text) == size else []
+        self._window.send(len(text))  # before: another controller may come while it is sent
         try:
             self._send(tag, stream, text, blocks=blocks or None)
-            self._window.send(len(text))
         except Exception:  # noqa: BLE001  the link is gone, but the agent reads the descriptor
+            self._window.take(len(text))
             write_to_descriptor(_FDS[stream], text)
 
 
