@@ -33,6 +33,7 @@ ELSEWHERE = """
     };
 """
 TOAST = ".Toastify__toast"
+LONG_S = 2
 
 
 def shown(page: Page, count: int) -> list[Any]:
@@ -44,14 +45,17 @@ def shown(page: Page, count: int) -> list[Any]:
 def test_a_person_is_told_of_the_end_of_a_cell(page: Page, server: Server, tmp_path: Path) -> None:
     page.add_init_script(ELSEWHERE)
     url = server.url("lab/api/settings/monarch-nb:plugin")
-    assert page.request.put(url, data={"raw": '{"notifyAfter": 2}'}).ok
+    assert page.request.put(url, data={"raw": f'{{"notifyAfter": {LONG_S}}}'}).ok
     lab = MeshPage(from_launcher(page, server))
     notebook = lab.notebook
     notebook.run("%mesh up --gpus 4")
     assert page.title().startswith("Untitled"), "nothing needs a look"
 
     go_on = tmp_path / "go_on"
-    cell = notebook.start(f"%%mesh\n{code_until(go_on)}\nif rank == 2:\n    1 / 0")
+    # it takes long by itself: the question may have come for the first cell, where that was slow
+    cell = notebook.start(
+        f"%%mesh\n{code_until(go_on)}\ntime.sleep({LONG_S})\nif rank == 2:\n    1 / 0"
+    )
     question = page.locator(TOAST, has_text="Shall the browser tell you when cells end that run")
     question.wait_for()
     lab.pictures("notice-asked")
