@@ -237,7 +237,7 @@ class Lifecycle:
     def kill(self, mesh: ProcMesh, ranks: Sequence[int]) -> str:
         self.link.attach()
         check_ranks(mesh, ranks)
-        self._kill(mesh, ranks)
+        self._end(mesh, ranks)  # or the next cell would still run on them, and be lost
         return f"{mesh.name}: {rank_words(ranks)} killed. %mesh heal starts them again"
 
     def stacks(
@@ -254,13 +254,10 @@ class Lifecycle:
         silent = sorted(set(ranks).difference(found))
         return tree(found), dict.fromkeys(silent, "no answer; %mesh status shows why")
 
-    def _kill(self, mesh: ProcMesh, ranks: Sequence[int]) -> None:
-        self.output.expect_exits(self.control.processes(mesh, ranks))
-        self.control.kill(mesh, ranks)
-
     def _end(self, mesh: ProcMesh, ranks: Sequence[int]) -> None:
         before = self.control.processes(mesh, ranks)
-        self._kill(mesh, ranks)
+        self.output.expect_exits(before)
+        self.control.kill(mesh, ranks)
         deadline = time.monotonic() + STOP_S
         while not self._have_ended(mesh, ranks, before):
             if time.monotonic() > deadline:

@@ -353,7 +353,7 @@ class FakeControl:
         """Its ranks start, or fail by themselves."""
 
     def lost(self, mesh: FakeMesh) -> list[int]:
-        return self.lost_ranks
+        return sorted({*self.lost_ranks, *self.killed})
 
     def moves(self, mesh: FakeMesh) -> list[str]:
         return self.moved

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 BRIEF_S: Final = 0.3
 """For ranks to answer, where a prompt waits for it; it takes them a few milliseconds."""
 LIMIT_S: Final = 1.0
-WRITE_S: Final = 0.08
+WRITE_S: Final = 0.15
 """Of these, for ranks that have not answered to write; it takes them about a millisecond."""
 NATIVE_S: Final = 10.0  # py-spy reads the symbols of every library first
 FIRST_LOOK_S: Final = 0.004

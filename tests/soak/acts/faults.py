@@ -106,7 +106,7 @@ def ranks_are_stopped_and_go_on(stage: Stage) -> None:
 def a_rank_is_killed_by_hand(stage: Stage) -> None:
     ranks = stage.some()
     stage.ok(f"%mesh interrupt --kill {label(ranks).split()[1]} --name main")
-    stage.until_all_are_told_lost(ranks)
+    stage.fails("%%mesh @main\nrank", f"{label(ranks)} of main ", "lost", "%mesh heal")
     _bring_back(stage, ranks)
 
 
