@@ -210,6 +210,7 @@ ROWS: Final = (
             *_of(
                 "tests/kernel/test_floods.py",
                 "a_kernel_that_stands_still_gets_every_answer_later",
+                "a_flood_can_be_stopped_after_the_kernel_has_stood_still",
             ),
         ),
     ),

@@ -480,6 +480,13 @@ SABOTAGES: Final = (
         "tests/worker/output/test_stdio.py",
     ),
     Sabotage(
+        "a rank waits for its former controller to take what it printed",
+        "monarch_nb/worker/controller.py",
+        "            self.window.begin_anew()\n",
+        "",
+        "tests/kernel/test_kept.py::test_a_flood_goes_on_where_another_kernel_takes_the_mesh",
+    ),
+    Sabotage(
         "output that was left out is not counted",
         "monarch_nb/host/output.py",
         "        self._skipped += len(data) - len(kept)\n",
