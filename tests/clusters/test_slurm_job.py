@@ -160,7 +160,8 @@ def test_the_stop_button_takes_it_out_of_the_queue(cluster):
         job.state(cached_path=None)
     thread.join()
     assert not job.active
-    assert not in_queue(cluster)
+    # where it came while sbatch still ran, the shell that holds the job cancels it on its own
+    eventually(lambda: not in_queue(cluster))
 
 
 def test_a_job_in_the_queue_ends_with_the_client(cluster):

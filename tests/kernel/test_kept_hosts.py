@@ -49,6 +49,19 @@ guests = mesh0.spawn("guests", Guest, greeters)
 guests.slice(hosts=0).ask.call().get()
 """
 
+LATE_ONCE = """
+import time
+from monarch_nb.control.hosts.head import Head
+
+take, asked = Head._take, []
+def late(head, offered):
+    answer = take(head, offered)
+    asked.append(offered.host)
+    if len(asked) == 1:
+        time.sleep(2.5)
+    return answer
+Head._take = late"""
+
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch, tmp_path):
@@ -126,6 +139,20 @@ def test_a_kernel_is_killed_and_its_mesh_on_two_hosts_comes_back(tmp_path):
         assert "are given back" in second.ok("%mesh down").text()
     none_left([*pids, *more])
     assert not kept_record.all_records()
+
+
+def test_a_host_that_gets_its_answer_too_late_asks_again():
+    """The kernel was busy for longer than a host waits, which is told the same once more."""
+    with KernelClient("monarch") as first:
+        first.ok(UP.format("1h"), timeout_s=90)
+        first.ok("%%mesh\nx = rank")
+        kill(first)
+    with KernelClient("monarch") as second:
+        second.ok(LATE_ONCE)
+        assert "mesh0 (4 ranks (hosts=2 gpus=2)) is back" in second.ok("%mesh attach").text()
+        assert "[0] 0\n[1] 1\n[2] 2\n[3] 3" in second.ok("%%mesh\nx").shown
+        assert "True" in second.ok("len(asked) > len(set(asked)) == 2").shown
+        second.ok("%mesh down")
 
 
 def test_a_restart_leaves_it_and_ranks_of_both_hosts_talk_on():

@@ -480,6 +480,13 @@ SABOTAGES: Final = (
         "tests/worker/output/test_stdio.py",
     ),
     Sabotage(
+        "a host that has not got its answer is not told again",
+        "monarch_nb/control/hosts/places.py",
+        "if host in self._awaited or self._is_coming(host):",
+        "if host in self._awaited:",
+        "tests/control/test_places.py",
+    ),
+    Sabotage(
         "a rank waits for its former controller to take what it printed",
         "monarch_nb/worker/controller.py",
         "            self.window.begin_anew()\n",

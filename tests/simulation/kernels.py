@@ -92,7 +92,8 @@ class Kernel:
         self.gateway = self._new_gateway()
         self._links.relay_through(GatewayRelay(self.gateway, process))
         self._hosts: set[int] = set()
-        self.places = Places(self._keeps)
+        gateway = self.gateway
+        self.places = Places(self._keeps, lambda host: gateway.awaited(host) is not None)
         self._watchers = Watchers(self.proc, self._agent_on)
         self._intensities: dict[int, Intensity] = {}
         self._old = self._wants_agent = 0
@@ -142,6 +143,9 @@ class Kernel:
         place = self.places.find(offered)
         if isinstance(place, Refused):
             answer(place)
+            return
+        if (known := self.gateway.awaited(place.host)) is not None:
+            answer((self.process, known))
             return
         self.places.fill(place)
         secret = Secret.new()

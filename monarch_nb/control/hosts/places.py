@@ -1,7 +1,7 @@
 """Which hosts may join the jobs of a controller, and under which number: each place is taken once.
 
-Pure. Hosts of kept meshes, whose controller has gone, look for the next one: they are let in once
-each, under the numbers that they have.
+Hosts of kept meshes, whose controller has gone, look for the next one: they are let in once each,
+under the numbers that they have.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ class Place(NamedTuple):
 
 class Places:
     """Those of the jobs of one controller. `is_kept(host)` tells whether one that is lost may go
-    on, for the next controller."""
+    on, for the next controller; `is_coming(host)`, whether one was let in and is not there yet: it
+    asks again where the answer was lost."""
 
-    def __init__(self, is_kept: Callable[[int], bool]) -> None:
+    def __init__(self, is_kept: Callable[[int], bool], is_coming: Callable[[int], bool]) -> None:
         self._is_kept = is_kept
+        self._is_coming = is_coming
         self._hosts: dict[str, Sequence[int]] = {}  # by job, in the order of their places
         self._missing: dict[str, set[int]] = {}  # places, by job
         self._awaited: set[int] = set()  # hosts that are to come back
@@ -74,7 +76,7 @@ class Places:
         host = offered.host
         if host not in hosts:
             return Refused("the job has no such host", OVER)
-        if host in self._awaited:
+        if host in self._awaited or self._is_coming(host):
             return Place(host, offered.job, is_back=True, is_last=False)
         if self._is_kept(host):
             return Refused("this controller has given the host up; the next one may have it")

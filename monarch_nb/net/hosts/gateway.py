@@ -140,6 +140,11 @@ class Gateway:
         for each in self._listeners:
             each.accept_no_more()
 
+    def awaited(self, host: int) -> Secret | None:
+        """Return the secret of a host that was linked and has not connected yet. Any thread."""
+        link = self._routes.link(host)
+        return None if link is None or link.has_been_reached else link.secret
+
     # links: the loop's thread
 
     def expect(self, host: int) -> None:

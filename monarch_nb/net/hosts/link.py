@@ -170,6 +170,11 @@ class Link:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
+    def has_been_reached(self) -> bool:
+        """Tell whether the other end has ever been connected."""
+        return self._has_been_reached
+
+    @property
     def is_connected(self) -> bool:
         """Tell whether it has a connection of its own, over which something was heard lately."""
         return self._connection is not None and not self._is_silent
