@@ -25,12 +25,13 @@ CHILD = "--child"
 
 
 class Outcome(NamedTuple):
-    """How the run of a target has ended; `kept`: files that break it; `said`: the last words."""
+    """How the run of a target has ended, with this exit code; `kept`: files that break it; `said`:
+    the last words."""
 
     seconds: float
     executions: int
     kept: list[str]
-    failed: bool
+    code: int
     said: str
 
 
@@ -51,7 +52,7 @@ def main(words: list[str]) -> int:
         print("atheris is not here for this Python: inputs come from hypothesis, unguided.")
     print(f"{'target':22}{'seconds':>8}{'executions':>12}  result")
     outcomes = [_run(name, chosen.seconds) for name in names]
-    broken = [name for name, each in zip(names, outcomes, strict=True) if each.failed]
+    broken = [name for name, each in zip(names, outcomes, strict=True) if each.code]
     if broken:
         print(f"broken: {', '.join(broken)}. Run what was kept: pytest tests/fuzz -k corpus")
     return int(bool(broken))
@@ -70,12 +71,13 @@ def _run(name: str, seconds: int) -> Outcome:
         time.monotonic() - began,
         int(found[1]) if found else 0,
         kept,
-        done.returncode != 0,
+        done.returncode,
         "\n".join(done.stderr.splitlines()[-40:]),
     )
-    result = f"BROKEN by {', '.join(kept) or 'its start'}" if outcome.failed else "ok"
+    why = ", ".join(kept) or f"no input: it ended with {done.returncode}"
+    result = f"BROKEN by {why}" if outcome.code else "ok"
     print(f"{name:22}{outcome.seconds:8.0f}{outcome.executions:12}  {result}", flush=True)
-    if outcome.failed:
+    if outcome.code:
         print(outcome.said, file=sys.stderr, flush=True)
     return outcome
 
