@@ -30,6 +30,10 @@ LITERALS = st.recursive(
         ("0123", "0123"),
         ("NaN", "NaN"),
         ("inf", "inf"),
+        ("1e999", "1e999"),
+        ("[1e999]", "[1e999]"),
+        ("[" * 300 + "]" * 300, "[" * 300 + "]" * 300),
+        ("0x" + "f" * 5000, "0x" + "f" * 5000),
         ("[1, 2]", [1, 2]),
         ('{"deep": [true, null]}', {"deep": [True, None]}),
         ("(1, 'x')", (1, "x")),
@@ -54,6 +58,10 @@ def test_whatever_is_typed_is_assigned(text):
     scope: dict[str, object] = {}
     exec(parameters.source(found), scope)
     assert scope["x"] == found["x"]
+
+
+def test_a_name_is_that_which_python_makes_of_it():
+    assert parameters.values(["\N{LATIN SMALL LIGATURE FI}=1"]) == {"fi": 1}
 
 
 @pytest.mark.parametrize("text", ["lr", "=3", "a b=3", "class=3", "1x=3"])

@@ -10,10 +10,12 @@ import ast
 import difflib
 import json
 import keyword
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 _NOT_PYTHON = ("%", "!")  # lines of IPython's own
+_NO_LITERAL = (ValueError, SyntaxError, MemoryError, RecursionError)
 
 
 def values(given: Iterable[str]) -> dict[str, Any]:
@@ -27,22 +29,33 @@ def values(given: Iterable[str]) -> dict[str, Any]:
     """
     found = {}
     for text in given:
-        name, equals, value = text.partition("=")
+        typed, equals, written = text.partition("=")
+        name = unicodedata.normalize("NFKC", typed)  # as Python reads it
         if not equals or not name.isidentifier() or keyword.iskeyword(name):
             raise ValueError(f"-p {text}: write it as -p lr=1e-3")
-        found[name] = _value(value)
+        value = _value(written)
+        found[name] = value if _is_literal(value) else written
     return found
 
 
 def _value(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except _NO_LITERAL:
         pass
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return text
+
+
+def _is_literal(value: Any) -> bool:
+    # else the cell that assigns it would fail: 1e999 is written `inf`
+    try:
+        ast.literal_eval(repr(value))
+    except _NO_LITERAL:
+        return False
+    return True
 
 
 def _refuse(constant: str) -> None:

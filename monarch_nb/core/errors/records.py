@@ -370,7 +370,8 @@ def _frame_lines(frame: FrameRecord, lookup: Lookup, label: Label) -> Iterator[s
     # the columns were counted in the line the rank compiled; a magic looks different in a notebook
     if frame.columns and text == frame.line:
         start, end = (column - (len(text) - len(text.lstrip())) for column in frame.columns)
-        start = min(max(start, 0), len(text.strip()))  # one past the end, where something is missing
+        # one past the end, where something is missing
+        start = min(max(start, 0), len(text.strip()))
         yield from _underlined(text.strip(), start, max(end, start + 1))
     else:
         yield f"    {text.strip()}"

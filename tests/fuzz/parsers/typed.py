@@ -1,5 +1,6 @@
 """What people type: words of the debugger, ranks, options of `%mesh`, parameters."""
 
+import ast
 import itertools
 
 from monarch_nb.control.batch import parameters
@@ -18,7 +19,7 @@ def debugger_line(data: bytes) -> bool:
     raised."""
     line = _text(data)
     said = debug_words.at_rank(line), debug_words.at_mesh(line)
-    assert all(each.word and isinstance(each.rest, str) for each in said if each.word or line)
+    assert all(each.word for each in said if line.strip())
     return said[0].word != "pdb" or said[1].word != "wrong"
 
 
@@ -84,7 +85,10 @@ def run_parameters(data: bytes) -> bool:
         found = parameters.values(_text(data).split("\n"))
     except ValueError:
         return False
-    assert parameters.assigned(parameters.source(found)) == list(found)
+    cell = parameters.source(found)
+    assert parameters.assigned(cell) == list(found)
+    assigned = [each.value for each in ast.parse(cell).body if isinstance(each, ast.Assign)]
+    assert [repr(ast.literal_eval(each)) for each in assigned] == list(map(repr, found.values()))
     return True
 
 
