@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 BRIEF_S: Final = 0.3
 """For ranks to answer, where a prompt waits for it; it takes them a few milliseconds."""
 LIMIT_S: Final = 1.0
-WRITE_S: Final = 0.15
-"""Of these, for ranks that have not answered to write; it takes them about a millisecond."""
 NATIVE_S: Final = 10.0  # py-spy reads the symbols of every library first
 FIRST_LOOK_S: Final = 0.004
 LOOK_S: Final = 0.015
@@ -41,11 +39,12 @@ def look(
 ) -> dict[int, list[Stack]]:
     """Read the stacks of the user's code of these ranks, the main thread's first; none: it is idle.
 
-    Takes no longer than `limit_s`. Ranks that are stopped or lost are missing.
+    Takes no longer than `limit_s`; half of it is for ranks that have not answered to write, which
+    takes them about a millisecond. Ranks that are stopped or lost are missing.
     """
-    found = _told(proc, state, ranks, limit_s - WRITE_S)
+    found = _told(proc, state, ranks, limit_s / 2)
     if silent := [rank for rank in ranks if rank not in found]:
-        texts = _dumps(proc, by_agent(state, silent), WRITE_S)
+        texts = _dumps(proc, by_agent(state, silent), limit_s / 2)
         found |= {rank: _written(text) for rank, text in texts.items()}
     return dict(sorted(found.items()))
 

@@ -94,11 +94,13 @@ class Request:
 
 
 class Standing(NamedTuple):
-    """How ranks have ended a cell, and lines on where those are that have not, at one time."""
+    """How ranks have ended a cell, and lines on where those are that have not, at one time;
+    `unseen`: those of them that have not answered."""
 
     errors: dict[int, ErrorRecord]
     pending: tuple[int, ...]
     where: list[str]
+    unseen: tuple[int, ...]
 
 
 def submit(
@@ -390,8 +392,17 @@ class MeshCell:
             self._give_time()
         self._end()
         now = self._now()
+        if now.unseen:
+            look = partial(self._look_again, now.unseen)
+            threading.Thread(target=look, name="monarch-look", daemon=True).start()
         told = wording.after_interrupt(now.pending, now.where)
         return CellInterrupted(told, self._traceback(now.errors))
+
+    def _look_again(self, ranks: Sequence[int]) -> None:
+        # The prompt does not wait for what a busy machine is slow to tell; it comes below
+        found = self._session.control.stacks(self._request.mesh, ranks)
+        for line in hangs.where_and_why(self._session.shell, self._at_work(found)):
+            self._session.output.say(self._cell, f"{line}\n")
 
     def _give_time(self) -> None:
         # Ranks have been interrupted: let them end; those that have not heard of it get a signal
@@ -464,8 +475,14 @@ class MeshCell:
         errors = {rank: one.error for rank, one in outcomes.items() if one.error}
         sent = sorted(rank for run in self._runs for rank in run.ranks)
         left = tuple(rank for rank in sent if rank not in outcomes)
-        at_work = {rank: stacks for rank, stacks in found.items() if rank in left}
-        return Standing(errors, left, hangs.where_and_why(self._session.shell, at_work))
+        unseen = tuple(rank for rank in left if rank not in found)
+        where = hangs.where_and_why(self._session.shell, self._at_work(found))
+        return Standing(errors, left, where, unseen)
+
+    def _at_work(self, found: Mapping[int, Sequence[Stack]]) -> dict[int, Sequence[Stack]]:
+        # Afterwards: ranks end while others are looked at
+        outcomes = self._outcomes()
+        return {rank: stacks for rank, stacks in found.items() if rank not in outcomes}
 
     def _traceback(self, errors: dict[int, ErrorRecord]) -> str:
         clean = {rank: hangs.without_noise(record) for rank, record in errors.items()}

@@ -207,6 +207,20 @@ def test_stop_gives_the_prompt_back_when_ranks_do_not_stop():
         assert len(kernel.ok("%%mesh\nrank * 0").displays) == 1
 
 
+def test_where_a_rank_is_comes_below_if_it_comes_late(fake_kernel):
+    fake_kernel.ok(
+        "whole = fake.stacks\n"
+        "fake.stacks = lambda *asked, brief=False: {} if brief else whole(*asked)"
+    )
+    cell, waited = stop(
+        fake_kernel, "%%mesh\nprint('started')\nstuck(1) if rank == 3 else sleep(30)"
+    )
+    assert waited < 0.3
+    assert "interrupted; rank 3 is still at work\nThe next %%mesh waits for it." in cell.error
+    fake_kernel.until(lambda: "rank 3 is at Cell In[" in cell.text("stderr"))
+    fake_kernel.ok("fake.stacks = whole")
+
+
 def test_a_rank_that_ends_while_others_are_looked_at_is_not_said_to_be_at_work(fake_kernel):
     fake_kernel.ok(
         "before = fake.stacks\ndef late(*args, **options):\n"
