@@ -1,5 +1,6 @@
 """`monarch-nb status | logs | stacks | debug --list`: what a terminal tells of running kernels."""
 
+import contextlib
 import json
 import os
 import pty
@@ -237,7 +238,10 @@ def test_logs_follow_what_comes_until_the_kernel_ends():
         with (
             subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as people,
             subprocess.Popen([*words, "--json"], stdout=subprocess.PIPE, text=True) as programs,
+            contextlib.ExitStack() as ending,  # also where this fails: they would follow for ever
         ):
+            for each in (people, programs):
+                ending.callback(each.kill)
             assert people.stdout.readline() == "[0-1] before\n"
             lines = [json.loads(programs.stdout.readline()) for _ in range(2)]
             assert {each["rank"] for each in lines} == {0, 1}
