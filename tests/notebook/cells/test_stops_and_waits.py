@@ -38,7 +38,8 @@ def test_stop_of_a_cell_that_waits_for_its_turn_leaves_the_one_before_alone(kern
 
 
 def test_stop_while_nothing_runs_is_for_cells_in_the_background(kernel):
-    cell = kernel.ok("%%mesh -a\nimport time\ntime.sleep(60)")
+    cell = kernel.ok("%%mesh -a\nimport time\nprint(f'rank {rank} works')\ntime.sleep(60)")
+    kernel.until(lambda: all(f"rank {rank} works" in cell.text() for rank in range(4)))
     kernel.interrupt()
     kernel.until(lambda: "ranks 0-3 were interrupted at" in cell.text("stderr"), timeout_s=2)
     assert kernel.ok("%%mesh\n1").displays == [{"text/plain": "[0-3] 1"}]
