@@ -6,7 +6,7 @@ from monarch_nb.control.hosts.places import Place, Places
 from monarch_nb.core.wire.messages.codec import Refused
 from monarch_nb.core.wire.messages.hosts import OVER, PROTOCOL, Offer
 
-NOT_KEPT = NOT_COMING = frozenset()
+NOT_KEPT = frozenset()
 
 
 def offer(index: int = 0, host: int = 0, job: str = "job") -> Offer:
@@ -15,7 +15,7 @@ def offer(index: int = 0, host: int = 0, job: str = "job") -> Offer:
 
 @pytest.fixture
 def places():
-    made = Places(NOT_KEPT.__contains__, NOT_COMING.__contains__)
+    made = Places(NOT_KEPT.__contains__)
     made.invite("job", [5, 6])
     return made
 
@@ -46,7 +46,7 @@ def test_a_host_that_was_given_up_joins_no_more(places):
 
 
 def test_who_looks_for_its_next_controller_is_let_in_once():
-    places = Places(NOT_KEPT.__contains__, NOT_COMING.__contains__)
+    places = Places(NOT_KEPT.__contains__)
     places.await_back("job", [5, 6])
     back = places.find(offer(0, 5))
     assert back == Place(5, "job", is_back=True, is_last=False)
@@ -57,18 +57,16 @@ def test_who_looks_for_its_next_controller_is_let_in_once():
 
 @pytest.mark.parametrize("kept", [(), (5,)])
 def test_who_has_not_got_the_answer_may_ask_again(kept):
-    coming = {5}
-    places = Places(kept.__contains__, coming.__contains__)
+    places = Places(kept.__contains__)
     places.await_back("job", [5, 6])
     back = places.find(offer(0, 5))
     places.fill(back)
-    assert places.find(offer(0, 5)) == back
-    coming.clear()  # it is there
-    assert isinstance(places.find(offer(0, 5)), Refused)
+    assert places.find(offer(0, 5), is_coming=True) == back
+    assert isinstance(places.find(offer(0, 5)), Refused)  # it is there
 
 
 def test_who_comes_too_late_goes_on_where_it_is_kept():
-    places = Places({6}.__contains__, NOT_COMING.__contains__)
+    places = Places({6}.__contains__)
     places.await_back("job", [5, 6])
     places.give_up(6)
     assert places.find(offer(1, 6)).kind != OVER

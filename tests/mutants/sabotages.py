@@ -482,7 +482,7 @@ SABOTAGES: Final = (
     Sabotage(
         "a host that has not got its answer is not told again",
         "monarch_nb/control/hosts/places.py",
-        "if host in self._awaited or self._is_coming(host):",
+        "if host in self._awaited or is_coming:",
         "if host in self._awaited:",
         "tests/control/test_places.py",
     ),

@@ -92,8 +92,7 @@ class Kernel:
         self.gateway = self._new_gateway()
         self._links.relay_through(GatewayRelay(self.gateway, process))
         self._hosts: set[int] = set()
-        gateway = self.gateway
-        self.places = Places(self._keeps, lambda host: gateway.awaited(host) is not None)
+        self.places = Places(self._keeps)
         self._watchers = Watchers(self.proc, self._agent_on)
         self._intensities: dict[int, Intensity] = {}
         self._old = self._wants_agent = 0
@@ -140,11 +139,12 @@ class Kernel:
         """Be asked by a host whose controller has gone whether it may come back."""
         if self.is_over:
             return
-        place = self.places.find(offered)
+        known = self.gateway.awaited(offered.host)
+        place = self.places.find(offered, is_coming=known is not None)
         if isinstance(place, Refused):
             answer(place)
             return
-        if (known := self.gateway.awaited(place.host)) is not None:
+        if known is not None:
             answer((self.process, known))
             return
         self.places.fill(place)

@@ -70,7 +70,7 @@ class Head:
         self._keys = KeyPair.new() if kept is None else kept.keys
         self._allowed = AllowList()
         self._jobs: dict[str, _Job] = {}
-        self._places = Places(events.is_kept, lambda host: gateway.awaited(host) is not None)
+        self._places = Places(events.is_kept)
         self._addresses: dict[str | None, list[str]] = {}
         self._listens: dict[str | None, str] = {}
         self._is_keeping = False
@@ -148,15 +148,16 @@ class Head:
 
     def _take(self, offered: Offer) -> Taken | Refused:
         # the thread of who joins
-        place = self._places.find(offered)
+        secret = self._gateway.awaited(offered.host)
+        place = self._places.find(offered, is_coming=secret is not None)
         if isinstance(place, Refused):
             return place
         why = None if place.is_back else why_unfit(self._versions, offered.versions)
         if why is not None:
             self._events.refused(place.host, f"{offered.name}: {why}")
             return Refused(f"{offered.name}: {why}")
-        if place.is_back and (secret := self._gateway.awaited(place.host)) is not None:
-            return Taken(place.host, self._controller, secret.to_text())  # the answer was lost
+        if secret is not None:  # the answer was lost
+            return Taken(place.host, self._controller, secret.to_text())
         self._places.fill(place)
         if place.is_last and not self._is_keeping:
             self._allowed.remove(self._jobs[place.job].keys)

@@ -1,7 +1,7 @@
 """Which hosts may join the jobs of a controller, and under which number: each place is taken once.
 
-Hosts of kept meshes, whose controller has gone, look for the next one: they are let in once each,
-under the numbers that they have.
+Pure. Hosts of kept meshes, whose controller has gone, look for the next one: they are let in once
+each, under the numbers that they have.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ class Place(NamedTuple):
 
 class Places:
     """Those of the jobs of one controller. `is_kept(host)` tells whether one that is lost may go
-    on, for the next controller; `is_coming(host)`, whether one was let in and is not there yet: it
-    asks again where the answer was lost."""
+    on, for the next controller."""
 
-    def __init__(self, is_kept: Callable[[int], bool], is_coming: Callable[[int], bool]) -> None:
+    def __init__(self, is_kept: Callable[[int], bool]) -> None:
         self._is_kept = is_kept
-        self._is_coming = is_coming
         self._hosts: dict[str, Sequence[int]] = {}  # by job, in the order of their places
         self._missing: dict[str, set[int]] = {}  # places, by job
         self._awaited: set[int] = set()  # hosts that are to come back
@@ -56,15 +54,16 @@ class Places:
             if host in hosts:
                 self._missing[job].discard(hosts.index(host))
 
-    def find(self, offered: Offer) -> Place | Refused:
-        """Say under which number a host may join, or why it may not."""
+    def find(self, offered: Offer, *, is_coming: bool = False) -> Place | Refused:
+        """Say under which number a host may join, or why it may not. `is_coming`: it was let in and
+        is not there yet, so the answer was lost."""
         if self._has_left:
             return Refused("another controller takes the hosts of this one")
         hosts = self._hosts.get(offered.job)
         if hosts is None:
             return Refused("this controller has no such job")
         if offered.host:
-            return self._find_back(offered, hosts)
+            return self._find_back(offered, hosts, is_coming=is_coming)
         if not 0 <= offered.index < len(hosts):
             return Refused(f"the job has the places 0 to {len(hosts) - 1}, not {offered.index}")
         missing = self._missing[offered.job]
@@ -72,11 +71,13 @@ class Places:
             return Refused(f"place {offered.index} of the job is taken, or was given up")
         return Place(hosts[offered.index], offered.job, is_back=False, is_last=len(missing) == 1)
 
-    def _find_back(self, offered: Offer, hosts: Sequence[int]) -> Place | Refused:
+    def _find_back(
+        self, offered: Offer, hosts: Sequence[int], *, is_coming: bool
+    ) -> Place | Refused:
         host = offered.host
         if host not in hosts:
             return Refused("the job has no such host", OVER)
-        if host in self._awaited or self._is_coming(host):
+        if host in self._awaited or is_coming:
             return Place(host, offered.job, is_back=True, is_last=False)
         if self._is_kept(host):
             return Refused("this controller has given the host up; the next one may have it")

@@ -401,7 +401,7 @@ class MeshCell:
     def _look_again(self, ranks: Sequence[int]) -> None:
         # The prompt does not wait for what a busy machine is slow to tell; it comes below
         found = self._session.control.stacks(self._request.mesh, ranks)
-        for line in hangs.where_and_why(self._session.shell, self._at_work(found)):
+        for line in self._where(found, self.pending):
             self._session.output.say(self._cell, f"{line}\n")
 
     def _give_time(self) -> None:
@@ -476,13 +476,11 @@ class MeshCell:
         sent = sorted(rank for run in self._runs for rank in run.ranks)
         left = tuple(rank for rank in sent if rank not in outcomes)
         unseen = tuple(rank for rank in left if rank not in found)
-        where = hangs.where_and_why(self._session.shell, self._at_work(found))
-        return Standing(errors, left, where, unseen)
+        return Standing(errors, left, self._where(found, left), unseen)
 
-    def _at_work(self, found: Mapping[int, Sequence[Stack]]) -> dict[int, Sequence[Stack]]:
-        # Afterwards: ranks end while others are looked at
-        outcomes = self._outcomes()
-        return {rank: stacks for rank, stacks in found.items() if rank not in outcomes}
+    def _where(self, found: Mapping[int, Sequence[Stack]], pending: Sequence[int]) -> list[str]:
+        at_work = {rank: stacks for rank, stacks in found.items() if rank in pending}
+        return hangs.where_and_why(self._session.shell, at_work)
 
     def _traceback(self, errors: dict[int, ErrorRecord]) -> str:
         clean = {rank: hangs.without_noise(record) for rank, record in errors.items()}
