@@ -20,6 +20,7 @@ import fcntl
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +65,11 @@ def wake_at_end_of(owner: int) -> None:
 @contextlib.contextmanager
 def held_back(number: int) -> Iterator[None]:
     """Take a signal that comes meanwhile when this is over: what is made here is then whole, and
-    somebody ends it. Unlike a mask it is not inherited by threads, nor by what they start."""
+    somebody ends it. Unlike a mask it is not inherited by threads, nor by what they start. Does
+    nothing outside the main thread, where no signal comes up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     came: list[int] = []
     before = signal.signal(number, lambda *_: came.append(number))
     try:

@@ -1,6 +1,7 @@
 """`SlurmJob` on a real Slurm: from the queue to a mesh, and to the end in every way."""
 
 import contextlib
+import functools
 import re
 import signal
 import stat
@@ -161,6 +162,18 @@ def test_the_stop_button_takes_it_out_of_the_queue(cluster):
     thread.join()
     assert not job.active
     # where it came while sbatch still ran, the shell that holds the job cancels it on its own
+    eventually(lambda: not in_queue(cluster))
+
+
+def test_the_stop_button_may_come_at_any_moment_of_the_submission(cluster):
+    press = functools.partial(signal.pthread_kill, threading.main_thread().ident, signal.SIGINT)
+    for milliseconds in range(2, 42):
+        job = SlurmJob({"trainers": 9})
+        pressing = threading.Timer(milliseconds / 1000, press)
+        with pytest.raises(KeyboardInterrupt):
+            pressing.start()
+            job.state(cached_path=None)
+        assert not job.active
     eventually(lambda: not in_queue(cluster))
 
 

@@ -1,6 +1,7 @@
 """A front end for tests: it sends cells to a real kernel and keeps every message that comes."""
 
 import re
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -102,11 +103,25 @@ def wait_for_hosts(manager: Any) -> None:
     eventually(lambda: len(hosts(manager)) == 2, what="agent and zygote, started ahead")
 
 
+_PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+
+
+def _reserved() -> socket.socket:
+    # a port that nobody is given by chance before the kernel listens there, or while it restarts;
+    # ZeroMQ listens with this option too, and this socket never does
+    found = socket.socket()
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    found.bind(("127.0.0.1", 0))
+    return found
+
+
 class KernelClient:
     """`with KernelClient("monarch") as k: k.run("1+1")`."""
 
     def __init__(self, name: str, **manager: Any) -> None:
-        self.manager = KernelManager(kernel_name=name, **manager)
+        self._reserved = {} if "transport" in manager else {port: _reserved() for port in _PORTS}
+        ports = {name: each.getsockname()[1] for name, each in self._reserved.items()}
+        self.manager = KernelManager(kernel_name=name, cache_ports=False, **ports, **manager)
         self.cells: dict[str, Cell] = {}
         self.others: list[dict[str, Any]] = []
 
@@ -132,6 +147,8 @@ class KernelClient:
             self.manager.shutdown_kernel(now=True)
         self.manager.cleanup_resources()
         self.manager.context.destroy()
+        for each in self._reserved.values():
+            each.close()
 
     def start(self, code: str, metadata: dict[str, Any] | None = None, **options: Any) -> Cell:
         """Send a cell, with what a page says beside it, and return at once."""

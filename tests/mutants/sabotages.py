@@ -301,6 +301,13 @@ SABOTAGES: Final = (
         "            del mesh\n            ended.get()\n        return new.view()\n",
         "tests/control/jobs/test_scaling.py",
     ),
+    Sabotage(
+        "a job that is stopped while it asks for hosts keeps them",
+        "monarch_nb/control/jobs/job.py",
+        "            except BaseException:  # the stop button too\n                self.kill()\n",
+        "            except BaseException:  # the stop button too\n",
+        "tests/control/jobs/test_jobs.py",
+    ),
     # decisions
     Sabotage(
         "a rank is restarted for ever",

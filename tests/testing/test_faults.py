@@ -88,11 +88,11 @@ def test_seconds_that_cannot_be_are_refused(make):
 def test_a_rank_that_is_gone_is_named_and_the_others_are_left_alone(procs):
     trainers = procs.spawn("trainers", Trainer)
     faults.inject(procs.slice(gpus=1), at="step", action=faults.kill())
-    trainers.train.broadcast(1)
+    trainers.slice(gpus=1).train.broadcast(1)
     eventually(lambda: inside.lost(procs) == [1])
     with pytest.raises(RuntimeError, match=r"rank 1 of \w+: .*SIGKILL"):
         faults.inject(procs, at="step", action=faults.kill())
-    assert trainers.slice(gpus=0).train.call_one(1).get(timeout=20) == 2
+    assert trainers.slice(gpus=0).train.call_one(1).get(timeout=20) == 1
 
 
 def test_the_page_has_all_points_and_what_may_happen_there():

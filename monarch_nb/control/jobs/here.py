@@ -64,14 +64,10 @@ class JoiningProcesses(JoiningJob):
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
             raise RuntimeError("these hosts cannot run a client script; a LocalJob can")
-        try:
-            for name, count in self._meshes.items():
-                places = range(count + self._spares[name])
-                self._furnish(name, self._start([f"{name} {at}" for at in places]))
-            self._wait(None)  # they come within a moment
-        except BaseException:  # the stop button too
-            self._kill()
-            raise
+        for name, count in self._meshes.items():
+            places = range(count + self._spares[name])
+            self._furnish(name, self._start([f"{name} {at}" for at in places]))
+        self._wait(None)  # they come within a moment
 
     def _start(self, names: Sequence[str]) -> list[int]:
         controller = client()

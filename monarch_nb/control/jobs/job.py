@@ -208,17 +208,22 @@ class JobTrait(ABC):
         return self._job_id
 
     def apply(self, client_script: str | None = None) -> None:
-        """Get the hosts, unless the job has them.
+        """Get the hosts, unless the job has them. Where that fails, or is stopped, what it got so
+        far is given back.
 
         Args:
             client_script: a program that is to run on them by itself, where the kind of job can.
         """
         if self._job_id is None:
-            self._create(client_script)
-            self._job_id = str(uuid.uuid4())
+            try:
+                self._job_id = str(uuid.uuid4())
+                self._create(client_script)
+            except BaseException:  # the stop button too
+                self.kill()
+                raise
 
     def state(self, cached_path: str | None = DEFAULT_JOB_PATH) -> JobState:
-        """Return the host meshes.
+        """Return the host meshes. The stop button gives back the hosts that were asked for here.
 
         Args:
             cached_path: a job that was saved there is used if it can run this one, and killed if it
@@ -227,11 +232,16 @@ class JobTrait(ABC):
         """
         if self._job_id is None and cached_path is not None:
             self._take_saved(Path(cached_path))
-        if self._job_id is None:
+        if self._job_id is not None:
+            return (self._job_found or self)._state()
+        try:
             self.apply()
             if cached_path is not None:
                 self.dump(cached_path)
-        return (self._job_found or self)._state()
+            return self._state()
+        except KeyboardInterrupt:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """Give the hosts back, with all that runs there. Harmless when repeated."""

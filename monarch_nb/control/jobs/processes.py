@@ -89,13 +89,8 @@ class ProcessJob(JobTrait):
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
             raise RuntimeError("a ProcessJob cannot run a client script; a LocalJob can")
-        try:
-            for name, count in self._meshes.items():
-                self._workers[name] = self._start(count + self._spares)
-        except BaseException:
-            end(self._all_workers(), time.monotonic())
-            self._workers.clear()
-            raise
+        for name, count in self._meshes.items():
+            self._workers[name] = self._start(count + self._spares)
 
     def _start(self, count: int) -> list[Worker]:
         starting = [Starting(self._env) for _ in range(count)]

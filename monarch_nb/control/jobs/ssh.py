@@ -137,12 +137,8 @@ class SSHJob(JoiningJob):
             raise RuntimeError("an SSHJob cannot run a client script; a LocalJob can")
         if not self._meshes:
             raise ValueError("this job has no hosts: job.add_mesh('trainers', ['node1', 'node2'])")
-        try:
-            for name, names in self._meshes.items():
-                self._furnish(name, self._log_in(names))
-        except BaseException:  # the stop button too
-            self._kill()
-            raise
+        for name, names in self._meshes.items():
+            self._furnish(name, self._log_in(names))
 
     def _log_in(self, names: Sequence[str]) -> list[int]:
         program = shutil.which("ssh")

@@ -34,8 +34,12 @@ class Booking(JobTrait):
         assert client_script is None
         self.booked = True
         events.append(f"book {self.rooms}")
+        if stopped == ["create"]:
+            raise KeyboardInterrupt
 
     def _state(self):
+        if stopped == ["state"]:
+            raise KeyboardInterrupt
         return JobState({f"room{room}": room for room in range(self.rooms)})
 
     def can_run(self, spec):
@@ -46,11 +50,13 @@ class Booking(JobTrait):
 
 
 events = []
+stopped = []
 
 
 @pytest.fixture(autouse=True)
 def _no_events():
     events.clear()
+    stopped.clear()
 
 
 def test_apply_asks_once_and_kill_gives_back_once():
@@ -68,6 +74,28 @@ def test_apply_asks_once_and_kill_gives_back_once():
     assert events == ["book 2", "free 2"]
     job.apply()
     assert job.apply_id != first
+
+
+@pytest.mark.parametrize(
+    "where, ask", [("create", Booking.apply), ("state", Booking.state)], ids=["apply", "state"]
+)
+def test_the_stop_button_gives_back_what_was_asked_for(where, ask):
+    stopped.append(where)
+    job = Booking(2)
+    with pytest.raises(KeyboardInterrupt):
+        ask(job)
+    assert not job.active
+    assert events == ["book 2", "free 2"]
+
+
+def test_the_stop_button_leaves_what_was_there_before():
+    Booking(2).state()
+    job = Booking(2)
+    stopped.append("state")
+    with pytest.raises(KeyboardInterrupt):
+        job.state()
+    assert job.active
+    assert events == ["book 2"]
 
 
 def test_a_state_names_the_meshes_it_has():

@@ -70,12 +70,8 @@ class HeldHosts(JoiningJob):
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
             raise RuntimeError("these hosts cannot run a client script; a LocalJob can")
-        try:
-            self._furnish(self._mesh, self._borrow(range(self._count)))
-            self._wait(None)  # they come within a moment
-        except BaseException:  # the stop button too
-            self._kill()
-            raise
+        self._furnish(self._mesh, self._borrow(range(self._count)))
+        self._wait(None)  # they come within a moment
 
     def _borrow(self, places: range) -> list[int]:
         controller = client()

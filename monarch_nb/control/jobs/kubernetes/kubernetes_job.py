@@ -256,13 +256,9 @@ class KubernetesJob(JoiningJob):
             raise RuntimeError("a KubernetesJob cannot run a client script; a LocalJob can")
         if not self._meshes:
             raise ValueError("this job has no hosts: job.add_mesh('trainers', 2, image_spec=...)")
-        try:
-            for mesh in self._meshes:
-                self._furnish(mesh, self._start(mesh, self._name(mesh), self._count(mesh)))
-        except BaseException:
-            self._kill()
-            raise
         client().at_close.append(self._close)
+        for mesh in self._meshes:
+            self._furnish(mesh, self._start(mesh, self._name(mesh), self._count(mesh)))
 
     def _start(self, mesh: str, name: str, count: int) -> list[int]:
         running, objects = self._expect(mesh, name, [f"{name}-{index}" for index in range(count)])

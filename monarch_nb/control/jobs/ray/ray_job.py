@@ -142,11 +142,7 @@ class RayJob(JoiningJob):
         if not self._meshes:
             raise ValueError("this job has no hosts: RayJob({'trainers': 2})")
         names = self._names()
-        try:
-            hosts = self._place([name for some in names.values() for name in some])
-        except BaseException:
-            self._kill()
-            raise
+        hosts = self._place([name for some in names.values() for name in some])
         for mesh, some in names.items():
             self._furnish(mesh, hosts[: len(some)])
             hosts = hosts[len(some) :]

@@ -42,10 +42,9 @@ class TimeOver(NamedTuple):
 
 
 class Launched(NamedTuple):
-    """A job of Slurm, and what gives its hosts back. `is_step`: in an allocation that stays."""
+    """A job of Slurm. `is_step`: its hosts are a step of it, in an allocation that stays."""
 
     id: str
-    keeper: Keeper | Staying
     is_step: bool
 
 
@@ -60,6 +59,7 @@ class Allocation:
         self.hosts = list(hosts)
         self._controller = controller
         self._folder = folder
+        self._keeper: Keeper | Staying | None = None
         self._launched: Launched | None = None
         self._lock = threading.Lock()
         self._missing = set(range(len(hosts)))
@@ -75,6 +75,10 @@ class Allocation:
         for index, host in enumerate(hosts):
             ready = controller.hosts_ready([wire.agent_id(host)])
             ready.add_done_callback(functools.partial(self._came, index))
+
+    def own(self, keeper: Keeper | Staying) -> None:
+        """Have what gives the hosts back, whatever becomes of the job."""
+        self._keeper = keeper
 
     def begin(self, launched: Launched, hooks: Sequence[TimeOver]) -> None:
         """Follow this job."""
@@ -127,15 +131,15 @@ class Allocation:
     def end(self, limit_s: float) -> None:
         """Give the hosts back. Harmless when repeated."""
         self._finish(_ENDED, _ENDED)
-        if self._launched is not None:
-            self._launched.keeper.release(limit_s)
+        if self._keeper is not None:
+            self._keeper.release(limit_s)
         self._folder.remove_ticket()
         if self._over == _ENDED and self._is_whole and not self._missing:  # nothing went wrong
             self._folder.remove_output()
 
     def close(self, limit_s: float) -> None:
         """Give the hosts back at the end of this program, unless they stay."""
-        if self._launched is not None and isinstance(self._launched.keeper, Staying):
+        if isinstance(self._keeper, Staying):
             queue.remove(self)
         else:
             self.end(limit_s)
@@ -143,18 +147,17 @@ class Allocation:
     def let_stay(self) -> None:
         """Leave the hosts where they are when this program ends. Harmless when repeated."""
         assert self._launched is not None
-        found, keeper, is_step = self._launched
-        if isinstance(keeper, Keeper):
-            staying = Staying(found, keeper.let_stay(), is_step=is_step)
-            self._launched = Launched(found, staying, is_step)
+        if isinstance(self._keeper, Keeper):
+            job, is_step = self._launched
+            self._keeper = Staying(job, self._keeper.let_stay(), is_step=is_step)
 
     def to_json(self) -> list[Any]:
         """Return what `found` takes in another program, of hosts that stay; before that, what will
         do there once they do."""
         assert self._launched is not None
-        found, keeper, is_step = self._launched
-        shell = keeper.shell if isinstance(keeper, Staying) else (0, 0)
-        return [self.hosts, self._folder.token, found, shell, is_step]
+        job, is_step = self._launched
+        shell = self._keeper.shell if isinstance(self._keeper, Staying) else (0, 0)
+        return [self.hosts, self._folder.token, job, shell, is_step]
 
     def give_up(self) -> None:
         """Wait no more for hosts that are not here."""
@@ -221,7 +224,8 @@ class Allocation:
 
     def _is_over(self) -> bool:
         assert self._launched is not None
-        if self._launched.is_step and self._launched.keeper.has_ended:
+        assert self._keeper is not None
+        if self._launched.is_step and self._keeper.has_ended:
             return True
         return self._facts is not None and stage_of(self._facts, all_joined=True) is Stage.GONE
 
@@ -233,7 +237,7 @@ class Allocation:
                 _log.warning("%s is queued: %s", self, why_queued(facts.reason))
 
     def _gone(self) -> None:
-        assert self._launched is not None
+        assert self._keeper is not None
         output = self._folder.output()
         facts = self._ending()
         why = "srun has ended" if facts is None else why_over(facts, output)
@@ -242,7 +246,7 @@ class Allocation:
         text = "\n".join(filter(None, lines))
         self._settled._set_exception(LaunchError(text))
         self._finish(why, text)
-        self._launched.keeper.release(0)
+        self._keeper.release(0)
         self._folder.remove_ticket()
 
     def _finish(self, why: str, text: str) -> None:

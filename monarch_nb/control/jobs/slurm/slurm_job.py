@@ -23,7 +23,7 @@ from monarch_nb.control.jobs.slurm.batch_script import (
     output_option,
 )
 from monarch_nb.control.jobs.slurm.folder import JobFolder
-from monarch_nb.control.jobs.slurm.submission import Staying, start, submit
+from monarch_nb.control.jobs.slurm.submission import Own, Staying, start, submit
 from monarch_nb.control.jobs.status import JobStatus, Stage
 from monarch_nb.errors import LaunchError
 from monarch_nb.net import wire
@@ -31,7 +31,7 @@ from monarch_nb.net import wire
 _END_S: Final = 6.0
 _CANCEL_S: Final = 5.0
 _JOB_ID: Final = re.compile(r"\d+([_+]\d+)?")
-Launch = Callable[[JobFolder, int], Launched]
+Launch = Callable[[JobFolder, int, Own], Launched]
 """Has so many hosts started, which have this folder."""
 
 
@@ -253,26 +253,28 @@ class SlurmJob(JoiningJob):
         hosts, ticket = controller.await_hosts(names, self._bind_to, explain)
         allocation = Allocation(controller, hosts, folder)
         following.append(allocation)
-        try:
-            folder.write_ticket(ticket._replace(env=self._env))
-            allocation.begin(launch(folder, len(hosts)), self._job_hooks)
-        except BaseException:
-            allocation.end(0)
-            raise
-        controller.at_close.append(functools.partial(allocation.close, 1.0))
         self._job_allocations.append(allocation)
+        try:
+            controller.at_close.append(functools.partial(allocation.close, 1.0))
+            folder.write_ticket(ticket._replace(env=self._env))
+            allocation.begin(launch(folder, len(hosts), allocation.own), self._job_hooks)
+        except BaseException:  # the stop button too
+            allocation.end(1)
+            self._job_allocations.remove(allocation)
+            raise
         return allocation
 
-    def _launch(self, folder: JobFolder, count: int) -> Launched:
+    def _launch(self, folder: JobFolder, count: int, own: Own) -> Launched:
         if (job := self._existing()) is not None:
-            return self._begin_step(job, (), folder, count)
-        return self._launch_more(folder, count)
+            return self._begin_step(job, (), folder, count, own)
+        return self._launch_more(folder, count, own)
 
     def _begin_step(
-        self, job: str, where: Sequence[str], folder: JobFolder, count: int
+        self, job: str, where: Sequence[str], folder: JobFolder, count: int, own: Own
     ) -> Launched:
         command = self._step(job, folder, count, where)
-        return Launched(job, start(command, folder.output_file, folder.ticket_file), is_step=True)
+        start(command, folder.output_file, folder.ticket_file, own)
+        return Launched(job, is_step=True)
 
     def _ask_again(self, lost: int) -> int:
         # on its node, or on one that no host of ours has
@@ -294,10 +296,9 @@ class SlurmJob(JoiningJob):
         names = [f"{name} {index}" for index in self._new_places(name, count)]
         return self._ask(self._new_folder(), names, self._launch_more).hosts
 
-    def _launch_more(self, folder: JobFolder, count: int) -> Launched:
-        script = self._script(folder, count)
-        job, keeper = submit(script, folder.ticket_file, self._options(folder, count))
-        return Launched(job, keeper, is_step=False)
+    def _launch_more(self, folder: JobFolder, count: int, own: Own) -> Launched:
+        script, options = self._script(folder, count), self._options(folder, count)
+        return Launched(submit(script, folder.ticket_file, options, own), is_step=False)
 
     def _new_folder(self) -> JobFolder:
         return JobFolder(self._name, self._log_dir)
@@ -315,7 +316,8 @@ class SlurmJob(JoiningJob):
             known = [host for host in hosts if host in self._hosts()]
             allocation = Allocation(self._controller, known, folder)
             staying = Staying(job, (shell[0], shell[1]), is_step=is_step)
-            allocation.begin(Launched(job, staying, is_step), ())
+            allocation.own(staying)
+            allocation.begin(Launched(job, is_step), ())
             self._controller.at_close.append(functools.partial(allocation.close, 1.0))
             self._job_allocations.append(allocation)
 

@@ -2,9 +2,10 @@
 
 A job in the queue is not bound to a process. So it is submitted by a shell, which cancels it once
 the pipe to its standard input is closed: there is no moment at which a job is in the queue and
-nobody is there who takes it out. Hosts of kept meshes stay (`Staying`): they end by themselves,
-and the job with the last of them. Only where that shell is killed too, or the whole machine ends,
-the job stays; its hosts then find nobody, say so, and end.
+nobody is there who takes it out, not even while sbatch runs and nobody waits for it any more. Hosts
+of kept meshes stay (`Staying`): they end by themselves, and the job with the last of them. Only
+where that shell is killed too, or the whole machine ends, the job stays; its hosts then find
+nobody, say so, and end.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from monarch_nb.control.jobs.slurm.squeue import TIME_FORMAT, advice
 from monarch_nb.errors import LaunchError
-from monarch_nb.host.guard import started_at
+from monarch_nb.host import guard
 from monarch_nb.host.launch import last_lines
 
 _NAME: Final = "monarch_nb-slurm"  # for who looks at the processes
@@ -31,6 +32,7 @@ _SUBMIT: Final = """
 id=$(printf %s "$1" | sbatch --parsable | tail -n 1)
 id=${id%%;*}
 case $id in ''|*[!0-9]*) exit 1;; esac
+trap '' PIPE
 echo "$id"
 exec >/dev/null 2>&1
 read -r word
@@ -105,7 +107,7 @@ class Keeper:
         """Have it leave what it has started when this program ends; return its number and the time
         of its start."""
         self._say(b"stay\n")
-        return self._process.pid, started_at(self._process.pid) or 0
+        return self._process.pid, guard.started_at(self._process.pid) or 0
 
     def _say(self, word: bytes) -> None:
         stream = self._process.stdin
@@ -128,7 +130,7 @@ class Staying:
     @property
     def has_ended(self) -> bool:
         pid, started = self.shell
-        return self._is_step and started_at(pid) != started
+        return self._is_step and guard.started_at(pid) != started
 
     def release(self, limit_s: float) -> None:
         """Give it back; wait so long for that. Harmless when repeated."""
@@ -141,29 +143,36 @@ class Staying:
                 os.killpg(self.shell[0], signal.SIGTERM)
 
 
-def submit(script: str, ticket: Path, options: Sequence[str]) -> tuple[str, Keeper]:
-    """Submit a script with these options in it; return the id of the job, and what cancels it.
+Own = Callable[[Keeper], object]
+"""Takes a shell that has just been started: it is released then, whatever comes."""
+
+
+def submit(script: str, ticket: Path, options: Sequence[str], own: Own) -> str:
+    """Submit a script with these options in it; return the id of the job. `own` is given what
+    cancels it, before Slurm can have it.
 
     Raises `LaunchError` with the words of Slurm where it is refused.
     """
-    keeper = Keeper(_SUBMIT, [script, str(ticket)], sbatch_environment(os.environ, options))
-    try:
-        words = keeper.hear()
-    except BaseException:  # a stop button; Slurm may have the job already, or not answer at all
-        keeper.release(1)
-        raise
+    environment = sbatch_environment(os.environ, options)
+    words = _owned(own, _SUBMIT, [script, str(ticket)], environment).hear()
     job = words.rpartition("\n")[2]
     if _JOB_ID.fullmatch(job) is None:
-        keeper.release(1)
         lines = ["Slurm does not take the job:", last_lines(words), advice(words)]
         raise LaunchError("\n".join(filter(None, lines)))
-    return job, keeper
+    return job
 
 
-def start(command: Sequence[str], output: Path, ticket: Path) -> Keeper:
-    """Run srun in an allocation, which is there already; return what ends it."""
-    keeper = Keeper(_START, [str(output), str(ticket), *command], os.environ)
+def start(command: Sequence[str], output: Path, ticket: Path, own: Own) -> None:
+    """Run srun in an allocation, which is there already; `own` is given what ends it."""
+    keeper = _owned(own, _START, [str(output), str(ticket), *command], os.environ)
     keeper.hear()  # nothing: the output has a file
+
+
+def _owned(own: Own, script: str, words: Sequence[str], env: Mapping[str, str]) -> Keeper:
+    # the stop button between the start of the shell and `own` would leave it to nobody
+    with guard.held_back(signal.SIGINT):
+        keeper = Keeper(script, words, env)
+        own(keeper)
     return keeper
 
 
