@@ -13,6 +13,7 @@ import contextlib
 import linecache
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -54,7 +55,7 @@ from monarch_nb.core.wire.messages import (
 )
 from monarch_nb.core.wire.messages.codec import Done, Refused
 from monarch_nb.errors import LaunchError
-from monarch_nb.host import rundir
+from monarch_nb.host import guard, rundir
 from monarch_nb.host.rundir import RunDir, new_run_dir
 from monarch_nb.meshes.bootstrap import Environment, changes
 from monarch_nb.meshes.healing.healing import Healing
@@ -433,7 +434,8 @@ class Client(Runtime):
         every interface. `explain(host, why, tell)` is asked about one that is lost later, and calls
         `tell` with what is known then.
         """
-        return self._hosts_elsewhere().invite(names, address, explain)
+        with guard.held_back(signal.SIGINT):  # what listens then is whole, and closed at the end
+            return self._hosts_elsewhere().invite(names, address, explain)
 
     def give_up_host(self, host: int, why: str) -> None:
         """End the wait for a host that will not join."""

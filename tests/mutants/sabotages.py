@@ -293,6 +293,14 @@ SABOTAGES: Final = (
         "",
         "tests/worker/cells/test_interrupts.py",
     ),
+    Sabotage(
+        "a stop just before a wait for an answer is lost",
+        "monarch_nb/process/futures/future.py",
+        "min(_LOOK_S, max(0.0, end - time.monotonic()))",
+        "-1 if timeout is None else max(0.0, end - time.monotonic())",
+        "tests/process/test_future.py::"
+        "test_a_stop_that_does_not_end_the_wait_of_the_system_comes_up_within_a_second[20]",
+    ),
     # meshes live as long as somebody has them
     Sabotage(
         "a mesh that is resized is nobody's for a while",

@@ -1,7 +1,9 @@
 """Part A, `Future` and `returns_future`: waited for by any thread or loop, any number of times."""
 
+import _thread
 import asyncio
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -59,6 +61,18 @@ def test_a_timeout_consumes_nothing(gate):
         answer.exception(timeout=0.01)
     gate.open_gate.call_one("late").get()
     assert answer.get(timeout=5) == "late"
+
+
+@pytest.mark.parametrize("timeout", [None, 20])
+def test_a_stop_that_does_not_end_the_wait_of_the_system_comes_up_within_a_second(gate, timeout):
+    # Python was told, but no system call was interrupted: so it is where a signal comes a moment
+    # before the wait
+    answer = gate.wait_for.call_one("nobody")
+    threading.Timer(0.1, _thread.interrupt_main).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        answer.get(timeout)
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("timeout", [-1, -0.001, float("nan"), float("inf"), 1e300])

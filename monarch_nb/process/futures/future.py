@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
+import time
 from collections.abc import Callable, Generator
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from monarch_nb.process import current
 
@@ -20,6 +22,9 @@ R = TypeVar("R")
 F = TypeVar("F", bound="Future[Any]")
 
 _PENDING, _ARRIVED, _VALUE, _ERROR = range(4)
+_LOOK_S: Final = (
+    1.0  # one wait at most: a SIGINT too late for Python to see before it, it sees then
+)
 
 
 class Pump(Protocol):
@@ -178,7 +183,11 @@ class Future(Generic[R]):
         lock = threading.Lock()
         lock.acquire()
         self._wake_on(lock.release)
-        return lock.acquire(timeout=-1 if timeout is None else timeout)
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while not lock.acquire(timeout=min(_LOOK_S, max(0.0, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                return False
+        return True
 
     def _wake_on(self, wake: Callable[[], None]) -> None:
         # append, then look again: whoever completes looks at the list after setting the state

@@ -86,6 +86,7 @@ class Keeper:
             start_new_session=True,  # ctrl-C in a terminal is for this program
         )
         self._lock = threading.Lock()  # who waits for hosts, and the queue's thread
+        self._is_heard = False
 
     @property
     def has_ended(self) -> bool:
@@ -95,11 +96,14 @@ class Keeper:
         """Return what it says until it is silent for good."""
         assert self._process.stdout is not None
         with self._process.stdout as stream:
+            self._is_heard = True
             return stream.read().decode(errors="replace").strip()
 
     def release(self, limit_s: float) -> None:
         """Have it give back what it has started; wait so long for that. Harmless when repeated."""
         self._say(b"end\n")
+        if self._process.stdout is not None and not self._is_heard:  # who reads it closes it
+            self._process.stdout.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # it goes on
             self._process.wait(limit_s)
 
