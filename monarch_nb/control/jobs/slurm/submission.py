@@ -93,17 +93,22 @@ class Keeper:
         return self._process.poll() is not None
 
     def hear(self) -> str:
-        """Return what it says until it is silent for good."""
-        assert self._process.stdout is not None
-        with self._process.stdout as stream:
-            self._is_heard = True
-            return stream.read().decode(errors="replace").strip()
+        """Return what it says until it is silent for good; nothing, once it is released."""
+        stream = self._process.stdout
+        assert stream is not None
+        try:
+            with self._lock:
+                self._is_heard = not stream.closed
+            return stream.read().decode(errors="replace").strip() if self._is_heard else ""
+        finally:
+            stream.close()
 
     def release(self, limit_s: float) -> None:
         """Have it give back what it has started; wait so long for that. Harmless when repeated."""
         self._say(b"end\n")
-        if self._process.stdout is not None and not self._is_heard:  # who reads it closes it
-            self._process.stdout.close()
+        with self._lock:
+            if self._process.stdout is not None and not self._is_heard:  # who reads it closes it
+                self._process.stdout.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # it goes on
             self._process.wait(limit_s)
 
