@@ -60,6 +60,7 @@ def debug(pid: int, lines: str) -> str:
 
 def test_a_terminal_speaks_to_the_ranks_of_a_program(program):
     assert "in another terminal type: monarch-nb debug" in program.stderr.readline()
+    eventually(lambda: "ranks 0-1 at program.py:7" in debug(program.pid, ""))
     shown = debug(program.pid, "p x\nrank 1\ncast all n\np loss\n")
     assert "at program.py:7 step()\n-> loss = x + 0.5\n" in shown
     assert "(rank 0) 3\n" in shown
