@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from monarch_nb.process.supervision.supervision import Supervision
 
 MAX_GROUPS: Final = 2_000  # of similar lines in a window
+_TELL_CHARS: Final = (
+    1 << 14
+)  # a sixteenth of what a rank may have on its way: few lines cost nothing
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 Show = Callable[[int, str, str, str], None]  # tag, mesh, stream, text
@@ -78,6 +81,7 @@ class OutputService:
         self._windows = LogWindows(self._show_window)
         self._held: dict[int, list[Callable[[], None]]] = {}  # what came since, by process
         self._tags: dict[int, int] = {}  # of cells that the controller before has called otherwise
+        self._taken: dict[int, int] = {}  # by process: characters of which it has not been told
         self._lock = threading.RLock()
         supervision.on_exit.append(self._end_line)
 
@@ -127,8 +131,14 @@ class OutputService:
                 self._take_new(message)
 
     def _take_new(self, message: Message) -> None:
-        if printed := self._take(message, self._shown, self.metrics.on_logged):
-            self._supervision.proc.control(message.source, OutputTaken(printed))
+        source = message.source
+        taken = self._taken.get(source, 0) + self._take(
+            message, self._shown, self.metrics.on_logged
+        )
+        if taken >= _TELL_CHARS:
+            self._supervision.proc.control(source, OutputTaken(taken))
+            taken = 0
+        self._taken[source] = taken
 
     def _take(self, message: Message, show: ShowEvent, measured: TakeMetrics) -> int:
         # how many characters it has printed
@@ -183,6 +193,7 @@ class OutputService:
                 self._hand_on(process, 0, stream, "\n", None, show=self._shown)
         name, rank, _, number, _ = place_of(self._supervision, ended.process)
         self.tail.end_lines(name, rank, number)
+        self._taken.pop(ended.process, None)
         self._crashing = {each for each in self._crashing if each[0] != ended.process}
 
     def _hand_on(

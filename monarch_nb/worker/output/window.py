@@ -36,7 +36,7 @@ class Window:
 
     def send(self, chars: int) -> None:
         """Count what is sent."""
-        if self._taken >= self._sent:
+        if self._sent - self._taken < WINDOW_CHARS:
             self._moved_s = self._now()
         self._sent += chars
 
