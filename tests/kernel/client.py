@@ -106,7 +106,7 @@ def wait_for_hosts(manager: Any) -> None:
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 
 
-def _reserved() -> socket.socket:
+def _reserve() -> socket.socket:
     # a port that nobody is given by chance before the kernel listens there, or while it restarts;
     # ZeroMQ listens with this option too, and this socket never does
     found = socket.socket()
@@ -119,7 +119,7 @@ class KernelClient:
     """`with KernelClient("monarch") as k: k.run("1+1")`."""
 
     def __init__(self, name: str, **manager: Any) -> None:
-        self._reserved = {} if "transport" in manager else {port: _reserved() for port in _PORTS}
+        self._reserved = {} if "transport" in manager else {port: _reserve() for port in _PORTS}
         ports = {name: each.getsockname()[1] for name, each in self._reserved.items()}
         self.manager = KernelManager(kernel_name=name, cache_ports=False, **ports, **manager)
         self.cells: dict[str, Cell] = {}

@@ -86,7 +86,8 @@ class JobTrait(ABC):
     """A set of hosts that can be asked for, found again, and given back.
 
     A kind of job says how: `_create` gets the hosts, `_state` returns their meshes, `can_run` tells
-    whether what was got by a saved job will do for another, `_kill` gives the hosts back.
+    whether what was got by a saved job will do for another, `_kill` gives the hosts back, also what
+    a `_create` has got that failed halfway.
 
     Example:
         >>> job = ProcessJob({"trainers": 2})                    # doctest: +SKIP

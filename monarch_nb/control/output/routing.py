@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from monarch_nb.process.supervision.supervision import Supervision
 
 MAX_GROUPS: Final = 2_000  # of similar lines in a window
-_TELL_CHARS: Final = (
-    1 << 14
-)  # a sixteenth of what a rank may have on its way: few lines cost nothing
+_TELL_CHARS: Final = 1 << 14  # a sixteenth of the window of a rank: few lines cost nothing
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 Show = Callable[[int, str, str, str], None]  # tag, mesh, stream, text
@@ -132,9 +130,8 @@ class OutputService:
 
     def _take_new(self, message: Message) -> None:
         source = message.source
-        taken = self._taken.get(source, 0) + self._take(
-            message, self._shown, self.metrics.on_logged
-        )
+        taken = self._taken.get(source, 0)
+        taken += self._take(message, self._shown, self.metrics.on_logged)
         if taken >= _TELL_CHARS:
             self._supervision.proc.control(source, OutputTaken(taken))
             taken = 0

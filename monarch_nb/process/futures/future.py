@@ -22,9 +22,7 @@ R = TypeVar("R")
 F = TypeVar("F", bound="Future[Any]")
 
 _PENDING, _ARRIVED, _VALUE, _ERROR = range(4)
-_LOOK_S: Final = (
-    1.0  # one wait at most: a SIGINT too late for Python to see before it, it sees then
-)
+_LOOK_S: Final = 1.0  # a SIGINT that comes just before a wait is seen when Python looks again
 
 
 class Pump(Protocol):

@@ -36,7 +36,7 @@ class Window:
 
     def send(self, chars: int) -> None:
         """Count what is sent."""
-        if self._sent - self._taken < WINDOW_CHARS:
+        if not self.is_full:
             self._moved_s = self._now()
         self._sent += chars
 

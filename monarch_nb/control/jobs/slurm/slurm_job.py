@@ -32,7 +32,7 @@ _END_S: Final = 6.0
 _CANCEL_S: Final = 5.0
 _JOB_ID: Final = re.compile(r"\d+([_+]\d+)?")
 Launch = Callable[[JobFolder, int, Own], Launched]
-"""Has so many hosts started, which have this folder."""
+"""Has so many hosts started, which have this folder; what ends them is given away at once."""
 
 
 class SlurmJob(JoiningJob):

@@ -32,7 +32,7 @@ _SUBMIT: Final = """
 id=$(printf %s "$1" | sbatch --parsable | tail -n 1)
 id=${id%%;*}
 case $id in ''|*[!0-9]*) exit 1;; esac
-trap '' PIPE
+trap '' PIPE  # nobody may read the id any more: it is cancelled all the same
 echo "$id"
 exec >/dev/null 2>&1
 read -r word
