@@ -43,8 +43,9 @@ _WHYS: Final = {
     "off": "nothing is recorded: TORCH_FR_BUFFER_SIZE is 0",
     None: "no answer; %mesh stacks shows where it is",
 }
-_CLOSED: Final = ("pair closure", "Connection closed by peer")
-"""What gloo says where a wait in C++ was ended, by this rank or by one that ended just before."""
+_OF_GLOO: Final = "gloo/transport/"
+"""In all that gloo says of a lost connection. A stop ends a wait in C++ by closing its connections:
+here, or on a rank that was a moment earlier; then it may be closed, reset or a broken pipe."""
 _WAITS: Final = "monarch_nb/worker/groups/collectives.py"
 STAYS: Final = "calls nothing from here"
 _ROW: Final = (
@@ -296,4 +297,4 @@ def _was_in_collective(error: ErrorRecord) -> bool:
 
 
 def _was_closed(error: ErrorRecord) -> bool:
-    return error.context is not None and any(why in error.context.evalue for why in _CLOSED)
+    return error.context is not None and _OF_GLOO in error.context.evalue

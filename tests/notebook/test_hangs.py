@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from monarch_nb.core.errors.records import ErrorRecord
+from monarch_nb.notebook.hangs import who_left, without_noise
 from tests.kernel.client import Cell, KernelClient
 from tests.notebook.ranks import PROMPT_S, pids_of_ranks
 
@@ -44,6 +46,25 @@ def stopped(kernel: KernelClient, cell: Cell) -> Cell:
 def grouped(fresh) -> KernelClient:
     fresh.ok(INIT, timeout_s=60)
     return fresh
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "unbound_buffer.cc:81] Application timeout caused pair closure",
+        "pair.cc:541] Connection closed by peer [127.0.0.1]:20354",
+        "pair.cc:537] Read error [127.0.0.1]:20354: Connection reset by peer",
+        "pair.cc:328] writev [127.0.0.1]:20354: Broken pipe",
+    ],
+)
+def test_however_a_stopped_wait_in_cpp_ends_its_rank_has_left_it(said):
+    lost = ErrorRecord("RuntimeError", f"[/pytorch/third_party/gloo/gloo/transport/tcp/{said}")
+    stop = ErrorRecord("KeyboardInterrupt", "", context=lost)
+    assert who_left({3: stop}).startswith("rank 3 has left a collective before it had ended")
+    assert without_noise(stop).context is None
+    own = ErrorRecord("KeyboardInterrupt", "", context=ErrorRecord("OSError", "Broken pipe"))
+    assert not who_left({3: own})
+    assert without_noise(own) is own
 
 
 def test_a_rank_that_does_not_come_is_named_and_the_line_goes_on(grouped):

@@ -50,7 +50,7 @@ def test_after_a_deadlock_and_a_stop_the_fixed_cell_works(fresh, group):
     cell = fresh.start("%%mesh\nold = torch.full((1,), 100.0)\nif rank != 2: reduce(old)")
     waiting(fresh, cell, "ranks 0-1,3")
     fresh.stop_s(cell)
-    assert "ranks 0-1,3 have left a collective before it had ended" in cell.error
+    assert "ranks 0-1,3 have left a collective before it had ended" in cell.error, cell.error
     assert "Error" not in cell.error, cell.error  # what torch says of a wait that was ended
     fixed = fresh.run("%%mesh\nx = torch.full((1,), float(rank)); reduce(x); x.item()")
     assert fixed.status == "ok", fixed.shown

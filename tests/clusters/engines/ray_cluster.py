@@ -43,6 +43,8 @@ class RayCluster:
         self.env = {
             **os.environ,
             "RAY_ADDRESS": self.address,
+            # a token that any `ray.init()` has left in the home folder would be asked of all nodes
+            "RAY_AUTH_MODE": "disabled",
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         }
 

@@ -46,12 +46,18 @@ def ray(monkeypatch):
         monkeypatch.setitem(sys.modules, name, Ray())
 
 
-def test_a_cluster_that_does_not_answer_is_said_at_once(ray):
+def test_a_cluster_that_does_not_answer_is_said_at_once(ray, monkeypatch):
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     with pytest.raises(
         LaunchError, match="no Ray cluster can be had at 127.0.0.1:9: .*refused"
     ) as e:
         RayJob({"trainers": 1}, address="127.0.0.1:9").apply()
     assert "ray status --address 127.0.0.1:9" in str(e.value)
+    assert "asks for a token wants RAY_AUTH_MODE=token" in str(e.value)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with pytest.raises(LaunchError) as e:
+        RayJob({"trainers": 1}, address="127.0.0.1:9").apply()
+    assert "token" not in str(e.value)
 
 
 def test_without_a_cluster_it_is_said_and_none_is_started(ray):

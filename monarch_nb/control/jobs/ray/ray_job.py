@@ -267,8 +267,16 @@ def _connect(init: Callable[..., object], address: str) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         raise LaunchError(
             f"no Ray cluster can be had at {address}: {last_of(error)}\n"
-            f"Try it in a terminal: ray status --address {address}"
+            f"Try it in a terminal: ray status --address {address}{_token_hint()}"
         ) from error
+
+
+def _token_hint() -> str:
+    # since 2.60 a head asks for a token where it finds one, and its clients are not told why
+    # they are turned away; Ray reads the variable once in a process
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        return ""
+    return "\nA cluster that asks for a token wants RAY_AUTH_MODE=token, and a new kernel"
 
 
 def _knock(address: str) -> None:
