@@ -29,6 +29,13 @@ SHUT_DOWN = """async path => {
 CONNECTIONS = """() => [...jupyterapp.serviceManager.kernels._kernelConnections]
     .filter(one => !one.handleComms).length"""
 
+WATCH = """list => {
+    window.asked = [];
+    const watch = () => { if (list.textContent.includes("asking")) asked.push(list.textContent); };
+    new MutationObserver(watch).observe(list, { childList: true, subtree: true, characterData: true });
+}"""
+ASKED = "() => asked"
+
 
 def test_meshes_of_two_notebooks_are_listed_and_docked(
     new_notebook: Notebook, tmp_path: Path
@@ -49,6 +56,8 @@ def test_meshes_of_two_notebooks_are_listed_and_docked(
     beta = row(lab, "beta", second)
     beta.get_by_text("3 ranks, idle").wait_for()
     assert page.evaluate(CONNECTIONS) == 0, "the notebook's own is enough"
+    row(lab, "alpha", first).get_by_text("2 ranks, idle").wait_for()
+    lab.panel.locator(".mnb-lab-all-rows").evaluate(WATCH)
 
     close_notebook(page, second)
     beta.get_by_text("3 ranks, idle").wait_for()
@@ -63,6 +72,7 @@ def test_meshes_of_two_notebooks_are_listed_and_docked(
     curves.root.get_by_text("step 19").wait_for()
     assert not curves.root.locator(".mnb-grid").is_visible()
     lab.pictures("all-meshes", checked=True)
+    assert not page.evaluate(ASKED), "what was told stays while it is asked anew"
 
     beta.get_by_role("button", name=f"show beta of {second}").click()
     lab.view("beta").says("3 ranks: 3 idle")

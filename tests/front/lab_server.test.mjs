@@ -53,6 +53,29 @@ test('each mesh is told with the state that most needs a look, and a kernel that
   assert.deepEqual(said(linkOf([], -1, 'lost'), false), [['', 'no answer', '']]);
 });
 
+test('while a kernel is asked anew, what it has told stays', () => {
+  const kernel = { id: 'k1', spec: 'monarch', name: 'a.ipynb', path: 'a.ipynb', isBusy: false };
+  const before = [{ kernel, mesh: 'one', said: '1 rank, idle', state: 'idle' }];
+  const renamed = { ...kernel, name: 'b.ipynb' };
+  const told = (link, of = before) => toldOf(renamed, link, of);
+  const linkOf = (phase, state, n = -1) => ({
+    phase,
+    connection: state && { state, model: { n, meshes: new Map() } }
+  });
+  const kept = [{ ...before[0], kernel: renamed }];
+  assert.deepEqual(told(null), kept);
+  assert.deepEqual(told(linkOf('opening')), kept);
+  assert.deepEqual(told(linkOf('open', 'live')), kept);
+  const words = link => told(link).map(({ mesh, said }) => [mesh, said]);
+  assert.deepEqual(words(linkOf('gone')), [['', 'asking…']]);
+  assert.deepEqual(words(linkOf('open', 'lost')), [['', 'no answer']]);
+  assert.deepEqual(words(linkOf('open', 'live', 1)), [['', 'no mesh']]);
+  assert.deepEqual(
+    told(null, [{ kernel, mesh: '', said: 'no mesh', state: '' }]).map(({ said }) => said),
+    ['asking…']
+  );
+});
+
 class FakeConnection {
   isDisposed = false;
   username = '';

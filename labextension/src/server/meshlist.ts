@@ -25,6 +25,8 @@ export class MeshList {
   readonly #head = element('summary', 'lab-sub');
   readonly #rows = named(element('div', 'lab-all-rows'), 'All meshes of this server');
   readonly #drawn = new Map<string, Row>();
+  /** What each kernel has told, by its id. */
+  #told = new Map<string, Told[]>();
   readonly #leases = new Map<string, Lease>();
   readonly #heard = new Map<Link, () => void>();
   #isConnecting = false;
@@ -122,7 +124,9 @@ export class MeshList {
 
   /** Rows stay where they are: somebody may be at a button. */
   #draw(all: readonly MeshKernel[]): void {
-    const told = all.flatMap(kernel => toldOf(kernel, this.#linkOf(kernel.id)));
+    const tell = (one: MeshKernel) => toldOf(one, this.#linkOf(one.id), this.#told.get(one.id));
+    this.#told = new Map(all.map(kernel => [kernel.id, tell(kernel)]));
+    const told = [...this.#told.values()].flat();
     const keys = new Set(told.map(keyOf));
     for (const [key, row] of this.#drawn) {
       if (!keys.has(key)) {

@@ -15,15 +15,26 @@ export interface Told {
   state: string;
 }
 
-/** A row for each mesh of a kernel; one for the kernel where it has told of none. */
-export function toldOf(kernel: MeshKernel, link: Pick<Link, 'connection' | 'phase'> | null): Told[] {
+/**
+ * A row for each mesh of a kernel; one for the kernel where it has told of none. What was told `before` stays while a
+ * kernel is only asked anew: its notebook was closed, or opened.
+ */
+export function toldOf(
+  kernel: MeshKernel,
+  link: Pick<Link, 'connection' | 'phase'> | null,
+  before: readonly Told[] = []
+): Told[] {
   const { connection } = link ?? {};
   const meshes = [...(connection?.model.meshes.values() ?? [])].filter(({ ended }) => ended === null);
   if (meshes.length) {
     return meshes.map(mesh => ({ kernel, mesh: mesh.name, said: saidOf(mesh), state: worstOf([mesh]) }));
   }
   const hasTold = connection && connection.model.n >= 0;
-  const silent = connection?.state === 'lost' ? 'no answer' : 'asking…';
+  const isLost = connection?.state === 'lost';
+  if (!hasTold && !isLost && link?.phase !== 'gone' && before.some(({ mesh }) => mesh)) {
+    return before.map(one => ({ ...one, kernel }));
+  }
+  const silent = isLost ? 'no answer' : 'asking…';
   return [{ kernel, mesh: '', said: hasTold ? 'no mesh' : kernel.isBusy ? 'busy' : silent, state: '' }];
 }
 

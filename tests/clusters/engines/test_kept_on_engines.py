@@ -17,7 +17,7 @@ from tests.clusters.engines.test_up_on_engines import at_kubernetes, at_ray, kno
 from tests.kernel.client import KernelClient
 from tests.kernel.conftest import kernelspec
 from tests.kernel.test_kept import COUNTS, LINES, kill, lines_of
-from tests.support import eventually
+from tests.support import describe_process, eventually
 
 __all__ = [
     "at_kubernetes", "at_ray", "core", "kernelspec", "know_kubernetes", "kubelet",
@@ -81,7 +81,7 @@ def processes(cluster, called: str) -> list[int]:
     """The processes on the nodes whose command has this in it."""
     nodes = [psutil.Process(pid) for pid in cluster.pids]
     below = [each for node in nodes for each in node.children(recursive=True)]
-    return [each.pid for each in below if called in " ".join(each.cmdline())]
+    return [each.pid for each in below if called in describe_process(each.pid)]
 
 
 def nothing_left(cluster) -> None:
