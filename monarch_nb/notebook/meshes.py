@@ -157,16 +157,22 @@ class Meshes:
             self.is_unused = False
             if asked is not None:
                 self._asked[name] = asked
+        return self._set_variable(name, mesh, old)
+
+    def use(self, name: str, mesh: ProcMesh | None = None) -> None:
+        """Make a mesh the current one: this, or the one that the name means. Where no variable has
+        its name, as after `%reset`, there is one again."""
+        with self._lock:
+            self._kept[name] = mesh = self.to_look_at(name) if mesh is None else mesh
+            self._current = name
+        self._set_variable(name, mesh)
+
+    def _set_variable(self, name: str, mesh: ProcMesh, old: ProcMesh | None = None) -> bool:
+        # what the user has put there stays
         variables = self._variables()
         if name not in variables or variables[name] is old or self._is_over(variables[name]):
             variables[name] = mesh
         return variables[name] is mesh
-
-    def use(self, name: str, mesh: ProcMesh | None = None) -> None:
-        """Make a mesh the current one: this, or the one that the name means."""
-        with self._lock:
-            self._kept[name] = self.to_look_at(name) if mesh is None else mesh
-            self._current = name
 
     def forget(self, name: str) -> None:
         with self._lock:

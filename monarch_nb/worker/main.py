@@ -482,7 +482,7 @@ class Rank:
         spans = self.boot["spans_hosts"] or place.spans_hosts
         self.boot.update(rank=rank, world_size=size, spans_hosts=spans)
         self.runtime.membership.become(self._identity())
-        self.cells.shell.namespace.update(self._names())
+        self.cells.shell.give(self._names())
         self.regrouping.heal(place.store, rank, size)
 
     def _on_logging(self, wanted: actors.SetLogLevel, _: Message) -> None:

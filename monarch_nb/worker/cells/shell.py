@@ -68,9 +68,10 @@ def _same(error: BaseException) -> BaseException:
 class CellShell:
     """Runs cells in the namespace of `__main__`, which is this rank's alone.
 
-    `names` are set in it at the start (rank, size, coords, device ...). `publish` gets what is
-    shown before the first cell; `seen` gets what a cell has raised and says what it ends with. All
-    methods belong to the main thread, where SIGINT is handled; its handler calls `interrupt()`.
+    `names` are set in it at the start (rank, size, coords, device ...), and again by `%reset`.
+    `publish` gets what is shown before the first cell; `seen` gets what a cell has raised and says
+    what it ends with. All methods belong to the main thread, where SIGINT is handled; its handler
+    calls `interrupt()`.
     """
 
     def __init__(
@@ -86,7 +87,11 @@ class CellShell:
         self._loop = CellLoop()
         self._compiler = compiler.CellCompiler()
         self._shell = self._made()
-        self.namespace.update(names)
+        self.give(names)
+
+    def give(self, names: Mapping[str, object]) -> None:
+        """Set names that a user has without having made them: `%who` does not list them."""
+        self._shell.give(names)
 
     @property
     def namespace(self) -> dict[str, object]:
@@ -404,10 +409,20 @@ class _Shell(InteractiveShell):
     display_pub_class = Type(_Publisher)
     displayhook: _Hook
     cells: CellShell
+    _given: Mapping[str, object] = {}
 
     def serve(self, cells: CellShell) -> None:
         # Show for these cells; a zygote has made the shell before there were any
         self.cells = cells
+
+    def give(self, names: Mapping[str, object]) -> None:
+        self._given = dict(names)
+        self.user_ns.update(names)
+        self.user_ns_hidden.update(names)
+
+    def init_user_ns(self) -> None:
+        super().init_user_ns()
+        self.give(self._given)
 
     def init_ipython_dir(self, ipython_dir: object) -> None:
         """None: ranks do not write to the user's home."""

@@ -159,6 +159,18 @@ def test_a_variable_of_the_user_is_not_overwritten():
         assert kernel.ok("%%mesh 1\nrank").displays == [{"text/plain": "[1] 1"}]
 
 
+@pytest.mark.parametrize("again", ["%mesh up --gpus 2", "%mesh use mesh0"])
+def test_a_mesh_has_its_variable_again_after_a_reset(again):
+    with KernelClient("monarch") as kernel:
+        kernel.ok(FAKE + "%mesh up --gpus 2")
+        kernel.ok("%reset -f")
+        assert "NameError" in kernel.run("mesh0").error
+        kernel.ok(again)
+        assert kernel.ok("len(mesh0)").displays == [{"text/plain": "2"}]
+        kernel.ok(f"mesh0 = 'mine'\n{again}")
+        assert kernel.ok("mesh0").displays == [{"text/plain": "'mine'"}]
+
+
 def test_heal_and_shrink(fake_kernel):
     assert fake_kernel.ok("%mesh heal").text() == "mesh0 is whole again: 4 ranks (gpus=4)\n"
     with KernelClient("monarch") as kernel:

@@ -33,6 +33,17 @@ def test_values_names_and_displays(rank, home):
     assert list(home.iterdir()) == [], "a rank writes nothing into the user's home"
 
 
+@pytest.mark.parametrize("reset", ["%reset -f", "%reset -f -s"])
+def test_a_reset_leaves_what_the_rank_was_given(rank, reset):
+    rank.ok("x = 1; rank = 'mine'; device = None")
+    assert rank.ok("%who_ls")["text"] == "['device', 'rank', 'x']"
+    rank.ok(reset)
+    assert rank.ok("'x' in globals(), size, coords")["text"] == "(False, 4, {'gpus': 3})"
+    if "-s" not in reset:
+        assert rank.ok("rank, device")["text"] == "(3, 'cpu')"
+        assert rank.ok("%who_ls")["text"] == "[]"
+
+
 def test_rich_objects_are_displayed(rank):
     rank.ok(
         "class Rich:\n    def _repr_html_(self): return '<b>x</b>'\n"
