@@ -308,8 +308,9 @@ class Client(Runtime):
         self.parts[Restarts].on_restarted.append(callback)
 
     def snapshot(self) -> Snapshot:
-        """Return the state of every mesh, as one immutable value."""
-        return self.status.snapshot()
+        """Return the state of every mesh, as one immutable value: as it is now, not as it was seen
+        last."""
+        return self.status.snapshot(fresh=True)
 
     def run_untagged(self, run: Callable[[], T]) -> T:
         """Run this as the root, under the tag of no cell, whatever cell runs meanwhile: a button of

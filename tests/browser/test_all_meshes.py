@@ -32,7 +32,8 @@ CONNECTIONS = """() => [...jupyterapp.serviceManager.kernels._kernelConnections]
 WATCH = """list => {
     window.asked = [];
     const watch = () => { if (list.textContent.includes("asking")) asked.push(list.textContent); };
-    new MutationObserver(watch).observe(list, { childList: true, subtree: true, characterData: true });
+    const all = { childList: true, subtree: true, characterData: true };
+    new MutationObserver(watch).observe(list, all);
 }"""
 ASKED = "() => asked"
 

@@ -268,6 +268,19 @@ def test_viewers_are_told_at_the_pace_of_the_fastest():
     board.close()
 
 
+def test_who_asks_is_told_what_is_now_and_others_hear_of_it_too():
+    viewers = Viewers(Gpus(lambda: None))
+    board = Board()
+    rank = board.slot(board.take())
+    viewers.sampler.add(7, os.getpid(), rank)
+    viewers.begin(1, 0.1, 100.0)
+    rank.write(boards.BUSY, 1, "f()")
+    assert viewers.begin(2, 0.1, 100.05).ranks[0][:2] == [7, "busy"]
+    whom, told = viewers.news(100.11)
+    assert (whom, told.ranks[0][:2]) == ([1, 2], [7, "busy"])
+    board.close()
+
+
 def test_what_a_rank_wrote_while_others_were_read_is_not_in_the_future():
     viewers = Viewers(Gpus(lambda: None))
     board = Board()

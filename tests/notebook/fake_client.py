@@ -152,7 +152,11 @@ class FakeClient:
         self.debugging = SimpleNamespace(
             listen=lambda changed: None, take=lambda taker: None, stops=list
         )
-        self.status = SimpleNamespace(name_places=lambda name: None, timelines=dict)
+        self.status = SimpleNamespace(
+            name_places=lambda name: None,
+            timelines=dict,
+            snapshot=lambda: self.snapshot(),  # noqa: PLW0108  a test puts another there
+        )
         self.metrics = SimpleNamespace(curves=lambda mesh: {}, runs=lambda mesh: ())
 
     def tag_calls(self, tag: int) -> None:

@@ -52,6 +52,15 @@ def test_an_error_shows_the_lines_of_the_cell(kernel):
     assert kernel.ok("%%mesh\n'on'").displays == [{"text/plain": "[0-3] 'on'"}]
 
 
+def test_the_status_is_that_of_now(kernel):
+    """The boards of ranks are read ten times a second, and cells are faster."""
+    for _ in range(5):
+        kernel.run("%%mesh\n1 / 0")
+        assert kernel.ok("%mesh status").shown.startswith("mesh0: 4 ranks, 4 failed; ")
+        kernel.ok("%%mesh 1-3\n1")
+        assert kernel.ok("%mesh").shown.startswith("mesh0: 4 ranks, 1 failed, 3 idle; ")
+
+
 def test_output_arrives_as_it_is_printed_and_folded(kernel):
     cell = kernel.start("%%mesh\nimport time\nprint('early', flush=True); time.sleep(3)")
     kernel.until(lambda: cell.text() == "[0-3] early\n", timeout_s=2)

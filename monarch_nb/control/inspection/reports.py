@@ -84,7 +84,7 @@ def ranks_of(name: str, size: int, wanted: Collection[int] | None) -> list[int]:
 
 def status(inspected: Inspected, asked: Asked) -> dict[str, Any]:
     """Tell what all ranks do."""
-    seen = inspected.status.snapshot()
+    seen = inspected.status.snapshot(fresh=True)
     _refresh_failures(inspected, seen.meshes)
     return {"meshes": [_mesh(inspected, each, seen, asked.each) for each in seen.meshes]}
 

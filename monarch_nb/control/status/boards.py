@@ -69,6 +69,11 @@ class Boards:
             self._changed.add(process)
             self._news.notify_all()
 
+    def wake(self) -> None:
+        """Let who waits ask again whether it is done."""
+        with self._news:
+            self._news.notify_all()
+
     def take_changed(self) -> set[int]:
         """Return the processes with news since the last call."""
         with self._news:

@@ -122,21 +122,35 @@ class StatusService:
 
     # any thread
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, fresh: bool = False) -> Snapshot:
         """Return the state of every mesh that the client owns.
 
-        The first of a while waits for what agents tell, `LOOK_S` at most.
+        The first of a while waits for what agents tell, `LOOK_S` at most. So does a `fresh` one:
+        what a rank has done before an answer that has come here, it tells. Others tell what was
+        sampled last.
         """
         with self._lock:
             if not self._watches:
                 self._looking_until = time.monotonic() + KEEP_LOOKING_S
             meshes = self._refresh()
+            unheard = set(self._asked) if fresh else set()
             self._ask()
-            if not (missing := self._missing()):
+            unheard &= self._asked.keys()
+            for agent in tuple(unheard):
+                self._ask_anew(agent, unheard)
+            missing = self._missing()
+            if not missing and not unheard:
                 return self._snapshot_of(meshes)
-        self._boards.wait_for(lambda: self._have_told(missing), LOOK_S)
+        self._boards.wait_for(lambda: not unheard and self._have_told(missing), LOOK_S)
         with self._lock:
             return self._snapshot_of(self._refresh())
+
+    def _ask_anew(self, agent: int, unheard: set[int]) -> None:
+        def answered(_: object) -> None:
+            unheard.discard(agent)
+            self._boards.wake()
+
+        self._proc.ask(agent, WatchBoard(True, self._asked[agent]), answered)
 
     def _snapshot_of(self, meshes: tuple[MeshStatus, ...]) -> Snapshot:
         return Snapshot(meshes, self._hosts.told(self._sources.dead), time.monotonic())

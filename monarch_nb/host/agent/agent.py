@@ -541,12 +541,12 @@ class Agent:
     def _status(self, status: messages.WatchBoard, request: Request) -> None:
         viewer, now = request.asker.process, time.monotonic()
         period_s = FASTEST_S if status.period_s is None else status.period_s
-        told = self._viewers.begin(viewer, period_s, now) if status.on else None
-        self._answer(request.asker, messages.Watched(socket.gethostname()))
-        if told is None:
-            self._viewers.end(viewer)
+        if status.on:
+            self._tell(viewer, self._viewers.begin(viewer, period_s, now))
         else:
-            self._tell(viewer, told)
+            self._viewers.end(viewer)
+        # after the board: who has the answer has seen what there was when it asked
+        self._answer(request.asker, messages.Watched(socket.gethostname()))
 
     def _taken(self, taken: messages.Taken, _: Request) -> None:
         self._ranks.flow.taken(taken.bytes, time.monotonic())

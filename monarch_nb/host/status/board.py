@@ -128,13 +128,13 @@ class Sampler:
         return News(ranks, [_usage_row(seen) for seen in changed])
 
     def all(self) -> News:
-        seen = self._seen.values()
-        return News([each.row for each in seen], [_usage_row(each) for each in seen])
+        """Return everything as it is now; `changes` will tell of it all the same."""
+        return News(self.rows(self._seen), [_usage_row(each) for each in self._seen.values()])
 
     def rows(self, procs: Iterable[int]) -> list[Row]:
         """Read the rows of these ranks now; `changes` will tell of them all the same."""
         found = [self._seen[proc] for proc in procs if proc in self._seen]
-        return [_row(each.proc, each.slot.read()) for each in found]
+        return [_row_now(each) for each in found]
 
     def _measure(self, seen: _Seen, now: float) -> bool:
         before = seen.usage
@@ -163,6 +163,12 @@ def _has_news(seen: _Seen) -> bool:
     seen.raw = record
     seen.row = _row(seen.proc, parse(record))
     return True
+
+
+def _row_now(seen: _Seen) -> Row:
+    # a writer that has died in the middle leaves what it wrote before
+    status = seen.slot.read()
+    return seen.row if status is None else _row(seen.proc, status)
 
 
 def _row(proc: int, status: Status | None) -> Row:

@@ -250,5 +250,5 @@ class SnapshotReader:
         with self._lock:
             last = self._last
             if last is None or last[0] is not client or time.monotonic() - last[1].at > age_s:
-                last = self._last = client, client.snapshot()
+                last = self._last = client, client.status.snapshot()
             return last[1]

@@ -255,6 +255,7 @@ class OneMesh:
         self.failed: list[Any] = []
         self.looks = 0
         self.shell = Shell()
+        self.status = SimpleNamespace(snapshot=self.snapshot)
         self.control = SimpleNamespace(running_client=lambda: self)
         self.failures = SimpleNamespace(of=lambda name: tuple(self.failed))
 
