@@ -100,16 +100,18 @@ def _row(snapshot: MeshSnapshot, row: Row) -> str:
 
 
 def _failures(snapshot: MeshSnapshot) -> Iterator[tuple[str, str]]:
-    # `ranks 2,5`, `ValueError: bad (train.py, line 12; step; 3 times)`. How processes ended that
-    # are still lost is told with their state.
+    # `ranks 2,5`, `ValueError: bad (train.py, line 12; step; 3 times)`, the last if it was more
+    # than once each; a cell is not told twice. How processes ended that are still lost is told with
+    # their state.
     seen = set(snapshot.part.ranks)
     for failure in snapshot.failures:
         is_told = failure.died and all(
             is_alarming(snapshot.state_of(rank)) for rank in failure.ranks
         )
         if seen.intersection(failure.ranks) and not is_told:
-            times = f"{failure.count} times" if failure.count > 1 else ""
-            aside = "; ".join(filter(None, (failure.where, failure.what, times)))
+            times = f"{failure.count} times" if failure.count > len(failure.ranks) else ""
+            what = "" if failure.what.lower() in failure.where.lower() else failure.what
+            aside = "; ".join(filter(None, (failure.where, what, times)))
             told = f"{failure.headline} ({aside})" if aside else failure.headline
             yield rank_words(failure.ranks), told
 

@@ -55,6 +55,14 @@ def test_the_text_says_who_does_what_and_what_failed():
     )
 
 
+def test_a_cell_that_failed_once_on_each_rank_is_told_once():
+    found = dataclasses.replace(
+        failure([0, 1], count=2), where="Cell In[5], line 2", what="cell In[5]"
+    )
+    shown = still({"gpus": 2}, [rank(0, "error"), rank(1, "error")], [found])
+    assert picture.text(shown).endswith("\n✕ ranks 0-1: ValueError: bad (Cell In[5], line 2)")
+
+
 def test_the_page_says_the_same_around_the_drawing():
     ranks = [rank(0, "busy", "trainer.step", since=AT - 60), rank(1, "silent", detail="frozen")]
     page = picture.page(still({"gpus": 2}, ranks, [failure([1])]))
