@@ -12,9 +12,10 @@ Propagate = Literal["cached", "inspect", "mocked"] | Callable[..., object] | Non
 class BoundCheck:
     """Binds arguments as Python would. Fast where the signature is plain."""
 
-    __slots__ = ("_defaults_from", "_plain", "_positional", "_signature")
+    __slots__ = ("_defaults_from", "_function", "_plain", "_positional", "_signature")
 
     def __init__(self, function: Callable[..., object], skip: int) -> None:
+        self._function = function
         signature = inspect.signature(function)
         parameters = list(signature.parameters.values())[skip:]
         self._signature = signature.replace(parameters=parameters)
@@ -24,7 +25,21 @@ class BoundCheck:
         self._defaults_from = sum(each.default is inspect.Parameter.empty for each in parameters)
 
     def __call__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """Raise `TypeError` ("missing a required argument: 'x'") for arguments that do not fit."""
+        """Raise `TypeError` ("Trainer.step(x): missing a required argument: 'x'") for arguments
+        that do not fit."""
         if self._plain and not kwargs and self._defaults_from <= len(args) <= self._positional:
             return
-        self._signature.bind(*args, **kwargs)
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self._called()}: {error}") from None
+
+    def _called(self) -> str:
+        # `Trainer.step(x, *more)`, `Trainer(config)`; without defaults, which may be long
+        name = getattr(self._function, "__qualname__", type(self._function).__name__)
+        short = name.rpartition("<locals>.")[2].removesuffix(".__init__")
+        names = [
+            str(each.replace(default=each.empty, annotation=each.empty))
+            for each in self._signature.parameters.values()
+        ]
+        return f"{short}({', '.join(names)})"

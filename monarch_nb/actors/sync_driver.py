@@ -125,23 +125,31 @@ class SyncDriver(Driver):
             error = self.hosting.failed.seen(self.spec.port, found)
         if self._links.forked:
             end_fork(error)
-        interrupted: bool | None = None
-        while interrupted is None:
-            try:
-                interrupted = interrupts.finish(key)
-            except KeyboardInterrupt:  # the very one that is being taken back
-                error = error or KeyboardInterrupt()
+        interrupted, error = self._finished(key, error)
         interrupts.resume(outer)
-        failed = is_failure(error)
         if error is not None:
+            failed = is_failure(error)
             self.call_raised(message, error, has_port=has_port, interrupted=interrupted)
             error = None  # it and this frame hold one another, and the actor
-        else:
-            if (failed_here := self.hosting.failed).kept:
-                failed_here.forget(self.spec.port)  # before anybody can ask for it again
-            self.reply(message, sealed)
+            if board is not None:
+                board.idle(failed)
+            return
+        # both before the answer, after which anybody may ask for them
+        if (failed_here := self.hosting.failed).kept:
+            failed_here.forget(self.spec.port)
         if board is not None:
-            board.idle(failed)
+            board.idle()
+        self.reply(message, sealed)
+
+    def _finished(
+        self, key: tuple[int, int], error: BaseException | None
+    ) -> tuple[bool, BaseException | None]:
+        # Whether the call was interrupted, and what it ends with
+        while True:
+            try:
+                return self.interrupts.finish(key), error
+            except KeyboardInterrupt:  # the very one that is being taken back
+                error = error or KeyboardInterrupt()
 
     def _supervise(self, failure: MeshFailure) -> None:
         handler = self.hook("__supervise__")

@@ -184,7 +184,7 @@ def test_arguments_are_bound_on_the_client(counters, adverb):
         getattr(one.add, adverb)(1, 2)
     with pytest.raises(TypeError, match="missing a required argument: 'value'"):
         getattr(one.echo, adverb)()
-    with pytest.raises(TypeError, match="unexpected keyword argument 'zz'"):
+    with pytest.raises(TypeError, match=r"^Counter\.add\(.*\): got an unexpected .* 'zz'"):
         getattr(one.add, adverb)(zz=1)
     with pytest.raises(TypeError, match="multiple values for argument 'value'"):
         getattr(one.echo, adverb)(1, value=2)

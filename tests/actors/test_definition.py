@@ -237,7 +237,7 @@ def test_hierarchies_and_hooks_that_are_fine(procs):
 @pytest.mark.parametrize(
     "args, kwargs, message",
     [
-        ((1, 2), {}, "too many positional arguments"),
+        ((1, 2), {}, r"^Counter\(start\): too many positional arguments"),
         ((), {"begin": 1}, "unexpected keyword argument 'begin'"),
     ],
 )

@@ -133,14 +133,15 @@ class StatusService:
             if not self._watches:
                 self._looking_until = time.monotonic() + KEEP_LOOKING_S
             meshes = self._refresh()
-            unheard = set(self._asked) if fresh else set()
+            known = set(self._asked) if fresh else set()
             self._ask()
-            unheard &= self._asked.keys()
-            for agent in tuple(unheard):
-                self._ask_anew(agent, unheard)
+            anew = known & self._asked.keys()
             missing = self._missing()
-            if not missing and not unheard:
+            if not missing and not anew:
                 return self._snapshot_of(meshes)
+            unheard = set(anew)
+            for agent in anew:
+                self._ask_anew(agent, unheard)
         self._boards.wait_for(lambda: not unheard and self._have_told(missing), LOOK_S)
         with self._lock:
             return self._snapshot_of(self._refresh())

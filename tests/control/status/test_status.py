@@ -154,6 +154,16 @@ def test_a_snapshot_says_what_each_rank_does_and_has_done(mesh, tmp_path):
     assert (actors.name, actors.cls, actors.size, actors.ended) == ("workers", "Worker", 2, None)
 
 
+def test_who_has_an_answer_sees_a_rank_that_rests(mesh, watch):
+    """Boards are sampled ten times a second, and calls are faster."""
+    procs = mesh(1)
+    workers = procs.spawn("workers", Worker)
+    for calls in range(1, 51):
+        workers.pid.call_one().get(20)
+        [found] = ranks(procs)
+        assert (found.state, found.calls) == ("idle", calls)
+
+
 def test_calls_of_actors_with_a_loop_are_counted_and_seen(mesh):
     procs = mesh(1)
     waiter = procs.spawn("waiter", Waiter)
