@@ -43,9 +43,9 @@ _WHYS: Final = {
     "off": "nothing is recorded: TORCH_FR_BUFFER_SIZE is 0",
     None: "no answer; %mesh stacks shows where it is",
 }
-_OF_GLOO: Final = "gloo/transport/"
-"""In all that gloo says of a lost connection. A stop ends a wait in C++ by closing its connections:
-here, or on a rank that was a moment earlier; then it may be closed, reset or a broken pipe."""
+_CLOSED: Final = ("caused pair closure", "gloo/transport/")
+"""In what gloo says of a wait in C++ that a stop has ended, by closing its connections: those of
+this rank, or a moment earlier those of another one. Then it says closed, reset or broken pipe."""
 _WAITS: Final = "monarch_nb/worker/groups/collectives.py"
 STAYS: Final = "calls nothing from here"
 _ROW: Final = (
@@ -297,4 +297,4 @@ def _was_in_collective(error: ErrorRecord) -> bool:
 
 
 def _was_closed(error: ErrorRecord) -> bool:
-    return error.context is not None and _OF_GLOO in error.context.evalue
+    return error.context is not None and any(why in error.context.evalue for why in _CLOSED)
