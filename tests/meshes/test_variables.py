@@ -265,6 +265,12 @@ def test_a_rank_that_dies_while_asked(spawn, failures):
 # ------------------------------------------------------------------------------- kept results
 
 
+@pytest.fixture
+def four(spawn) -> ProcMesh:
+    """Ranks that keep nothing yet."""
+    return spawn(per_host={"gpus": 4}, name="four")
+
+
 def kept_on(mesh: ProcMesh) -> list[int]:
     """How many results each rank keeps."""
     code = (
@@ -274,16 +280,16 @@ def kept_on(mesh: ProcMesh) -> list[int]:
     return [int(text) for text in ok(mesh, code)]
 
 
-def test_the_values_of_last_expressions_are_kept_until_fetched(procs):
-    ran = run(procs.slice(gpus=slice(1, 4)), "[rank, 'value']", keep=True)
-    assert kept_on(procs) == [0, 1, 1, 1]
+def test_the_values_of_last_expressions_are_kept_until_fetched(four):
+    ran = run(four.slice(gpus=slice(1, 4)), "[rank, 'value']", keep=True)
+    assert kept_on(four) == [0, 1, 1, 1]
     assert ran.value(3) == [3, "value"]
     values = ran.values().get()
     assert (values.sizes, values.values()) == (
         {"gpus": 3},
         [[1, "value"], [2, "value"], [3, "value"]],
     )
-    eventually(lambda: kept_on(procs) == [0] * 4, what="the ranks keep them no longer")
+    eventually(lambda: kept_on(four) == [0] * 4, what="the ranks keep them no longer")
     assert ran.values().get()[0] == ran.value(1) == [1, "value"]
 
 
@@ -291,11 +297,11 @@ def test_a_cell_without_last_expression_has_none(procs):
     assert run(procs, "x = 1", keep=True).values().get().values() == [None] * 4
 
 
-def test_results_go_with_the_handle(procs):
-    ran = run(procs, "rank", keep=True)
-    assert kept_on(procs) == [1] * 4
+def test_results_go_with_the_handle(four):
+    ran = run(four, "rank", keep=True)
+    assert kept_on(four) == [1] * 4
     del ran
-    eventually(lambda: kept_on(procs) == [0] * 4, what="the ranks keep them no longer")
+    eventually(lambda: kept_on(four) == [0] * 4, what="the ranks keep them no longer")
 
 
 def test_the_oldest_of_many_results_goes(procs):

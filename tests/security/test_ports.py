@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from monarch_nb.testing.processes import socket_inodes
+from tests.faults.actors import Worker
 from tests.support import listening_ports
 
 
@@ -35,9 +36,12 @@ def test_the_oracle_sees_a_listening_socket():
 
 
 @pytest.mark.slow
-def test_nobody_listens_anywhere(mesh):
-    assert len(mesh.all) == 5
-    for name, pid in mesh.all.items():
+def test_nobody_listens_anywhere(mesh, spawn):
+    """The ranks are new: they have no process group."""
+    new = spawn(per_host={"gpus": 2}).spawn("new", Worker).pid.call().get(40).values()
+    found = {**mesh.all, "rank 0": new[0], "rank 1": new[1]}
+    assert len(found) == 5
+    for name, pid in found.items():
         assert listening_ports(pid) == set(), name
         assert udp_sockets(pid) == set(), name
 

@@ -100,7 +100,7 @@ def test_a_controller_that_cannot_start_takes_nobody_with_it(procs):
         with pytest.raises(ActorError, match=r"Failure on failing(.*\n)*.*cannot start"):
             get_or_spawn_controller("failing", Failing).get()
     assert get_or_spawn_controller("failing", Store, 8).get().about.call_one().get()[0] == 8
-    assert get_or_spawn_controller("store", Store).get().put.call_one("x", 1).get()
+    assert get_or_spawn_controller("beside", Store).get().put.call_one("x", 1).get()
 
 
 def test_what_cannot_be_a_controller_is_refused_at_once(mesh_runtime):

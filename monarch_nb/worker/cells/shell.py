@@ -90,7 +90,7 @@ class CellShell:
         self.give(names)
 
     def give(self, names: Mapping[str, object]) -> None:
-        """Set names that a user has without having made them: `%who` does not list them."""
+        """Set names that a user has without having made them; `%reset` leaves them."""
         self._shell.give(names)
 
     @property
@@ -418,7 +418,6 @@ class _Shell(InteractiveShell):
     def give(self, names: Mapping[str, object]) -> None:
         self._given = dict(names)
         self.user_ns.update(names)
-        self.user_ns_hidden.update(names)
 
     def init_user_ns(self) -> None:
         super().init_user_ns()

@@ -200,3 +200,4 @@ def test_kill_and_restart_take_ranks_of_the_mesh_only(fake_kernel):
         "mesh0 has no ranks 4-9; its ranks are 0-3"
     )
     assert fake_kernel.ok("fake.killed").displays == [{"text/plain": "[1, 3]"}]
+    fake_kernel.ok("fake.killed.clear()")  # other tests have the same mesh

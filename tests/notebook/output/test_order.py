@@ -49,10 +49,10 @@ def test_two_prints_a_step_are_not_torn_apart(kernel):
 
 @pytest.mark.parametrize("code", [
     "print(pandas.DataFrame({'a': range(3), 'b': [7, rank, 7]}))",
-    "%whos int",
+    "%whos complex",
 ])  # fmt: skip
 def test_a_table_stays_whole(kernel, code):
-    kernel.ok("%%mesh\nfirst, mine, other = 1, rank, 2")
+    kernel.ok("%%mesh\nfirst, mine, other = 1j, 1j * rank, 2j")
     cell = kernel.ok(f"%%mesh\nlate(0.025)\n{code}\ntime.sleep(0.5)")
     order = [of(line) for line in lines(cell)]
     assert order == sorted(order)

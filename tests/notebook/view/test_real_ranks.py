@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from tests.kernel.client import KernelClient
 from tests.notebook.prompts import Prompt
 from tests.notebook.view.browser.test_comm import Page
 from tests.notebook.view.browser.test_messages import HELLO, v1
@@ -254,10 +255,14 @@ def test_of_meshes_with_one_name_the_newest_is_listed_and_asked(kernel, page):
 
 
 @pytest.mark.fault
-def test_a_rank_that_dies_is_seen_and_a_page_of_a_dead_mesh_is_told(kernel, page):
-    kernel.ok("%mesh interrupt --kill 1")
-    page.until(lambda: page.mesh["rows"][1][0] == "exited")
-    about = page.ask("rank", mesh="mesh0", rank=1)
-    assert (about["state"], about["actors"]) == ("exited", [])
-    kernel.ok("%mesh down")
-    page.until(lambda: page.model.meshes.get("mesh0", {"ended": "gone"})["ended"])
+def test_a_rank_that_dies_is_seen_and_a_page_of_a_dead_mesh_is_told():
+    with KernelClient("monarch") as kernel:
+        kernel.ok("%mesh up --gpus 2", timeout_s=50)
+        page = Watcher(kernel)
+        kernel.ok("%mesh interrupt --kill 1")
+        page.until(lambda: page.mesh["rows"][1][0] == "exited")
+        about = page.ask("rank", mesh="mesh0", rank=1)
+        assert (about["state"], about["actors"]) == ("exited", [])
+        kernel.ok("%mesh down")
+        page.until(lambda: page.model.meshes.get("mesh0", {"ended": "gone"})["ended"])
+        page.close()

@@ -48,17 +48,17 @@ def mesh(mesh_runtime):
     from monarch_nb import this_host
 
     made = this_host().spawn_procs(per_host={"gpus": 2})
-    run(made, SETUP)
+    run(made, SETUP, "setup")
     yield made
     made.stop().get(timeout=10)
 
 
-def start(mesh, code):
-    return cells.run_cell(mesh, code, filename="cell", first_line=1, tag=0)
+def start(mesh, code, filename="cell"):
+    return cells.run_cell(mesh, code, filename=filename, first_line=1, tag=0)
 
 
-def run(mesh, code):
-    ended = start(mesh, code)
+def run(mesh, code, filename="cell"):
+    ended = start(mesh, code, filename)
     assert ended.wait(20)
     assert {one.status for one in ended.outcomes.values()} == {"ok"}
     return ended
