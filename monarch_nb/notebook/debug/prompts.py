@@ -168,13 +168,20 @@ class Prompts:
     def _held_up(self) -> list[Stop]:
         # Not the frames of a failure: those are open because somebody speaks to them
         kinds = ("post-mortem", INPUT)
-        return [stop for stop in self._client.debugging.stops() if stop.kind not in kinds]
+        stops = self._client.debugging.stops()
+        return [stop for stop in stops if stop.kind not in kinds and self._stays(stop)]
+
+    def _stays(self, stop: Stop) -> bool:
+        # Not so where its cell was stopped just now: it goes on in a moment
+        cell = self._cells.of(stop.tag)
+        return cell is None or not _is_being_stopped(cell)
 
     def _conversation(
-        self, cell: Cell, wants: Callable[[Stop], bool] = lambda _: True
+        self, cell: Cell, wants: Callable[[Stop], bool] | None = None
     ) -> Conversation:
         say = partial(cell.output.say, "stdout")
-        made = Conversation(self._client.debugging, say, wants, name=f"Cell In[{cell.number}]")
+        name = f"Cell In[{cell.number}]"
+        made = Conversation(self._client.debugging, say, wants or self._stays, name=name)
         self._conversations[cell] = made
         return made
 
@@ -224,7 +231,7 @@ class Prompts:
 
     def _tell_below(self) -> None:
         # Of stops that nobody speaks to here
-        stops = self._client.debugging.stops()
+        stops = [stop for stop in self._client.debugging.stops() if self._stays(stop)]
         new = [stop for stop in stops if self._told.get(stop.key) != stop.serial]
         self._told = {stop.key: stop.serial for stop in stops}
         for stop in new:
@@ -256,7 +263,7 @@ class Prompts:
         cell = self._cell_here()
         if self._link.attach() is None or not self._client.debugging.stops():
             raise MagicError(NOBODY)
-        conversation = self._conversation(cell)
+        conversation = self._conversation(cell, lambda _: True)
         if rank is not None and not conversation.choose(rank):
             raise MagicError(f"rank {rank} is not stopped. {conversation.who()}")
         self._hold(cell, conversation)
