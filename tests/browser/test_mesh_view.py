@@ -122,7 +122,7 @@ def test_a_failure_a_death_and_healing(lab: MeshPage) -> None:
     assert view.colour(1) != DEAD
     assert view.pid(1) != pid
 
-    past = view.root.locator(".mnb-history [role=listitem]")
+    past = view.root.locator(".mnb-history [role=listitem]", has_text="killed by signal 9")
     past.get_by_text(re.compile(r"^healed \S+ s later: a new process$")).wait_for()
     assert re.search(r"rank 1\n\d\d:\d\d:\d\d, \d+ s ago\n", past.inner_text())
     head = past.locator(".mnb-failure-head")
