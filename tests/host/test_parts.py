@@ -243,11 +243,18 @@ def test_usage_is_read_once_a_second_however_often_the_board_is(watched):
     ]
 
 
-def test_viewers_are_told_at_the_pace_of_the_fastest():
-    viewers = Viewers(Gpus(lambda: None))
-    board = Board()
+@pytest.fixture
+def viewed():
+    """Viewers, and the slot of a rank that is process 7."""
+    viewers, board = Viewers(Gpus(lambda: None)), Board()
     rank = board.slot(board.take())
     viewers.sampler.add(7, os.getpid(), rank)
+    yield viewers, rank
+    board.close()
+
+
+def test_viewers_are_told_at_the_pace_of_the_fastest(viewed):
+    viewers, rank = viewed
     assert viewers.due() is None
     assert viewers.begin(1, 1.0, 100.0).ranks[0][:2] == [7, "starting"]
     viewers.begin(2, 0.001, 100.0)
@@ -265,31 +272,22 @@ def test_viewers_are_told_at_the_pace_of_the_fastest():
     viewers.end(1)
     assert viewers.due() is None
     assert viewers.news(200.0) is None
-    board.close()
 
 
-def test_who_asks_is_told_what_is_now_and_others_hear_of_it_too():
-    viewers = Viewers(Gpus(lambda: None))
-    board = Board()
-    rank = board.slot(board.take())
-    viewers.sampler.add(7, os.getpid(), rank)
+def test_who_asks_is_told_what_is_now_and_others_hear_of_it_too(viewed):
+    viewers, rank = viewed
     viewers.begin(1, 0.1, 100.0)
     rank.write(boards.BUSY, 1, "f()")
     assert viewers.begin(2, 0.1, 100.05).ranks[0][:2] == [7, "busy"]
     whom, told = viewers.news(100.11)
     assert (whom, told.ranks[0][:2]) == ([1, 2], [7, "busy"])
-    board.close()
 
 
-def test_what_a_rank_wrote_while_others_were_read_is_not_in_the_future():
-    viewers = Viewers(Gpus(lambda: None))
-    board = Board()
-    rank = board.slot(board.take())
-    viewers.sampler.add(7, os.getpid(), rank)
+def test_what_a_rank_wrote_while_others_were_read_is_not_in_the_future(viewed):
+    viewers, rank = viewed
     viewers.begin(1, 0.1, 100.0)
     rank.write(boards.BUSY, 101_000_000_500, "f()")
     assert viewers.news(101.0)[1].now_ns == 101_000_000_500
-    board.close()
 
 
 # ------------------------------------------------------------------------------------------ guard
