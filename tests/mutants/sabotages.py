@@ -529,4 +529,18 @@ SABOTAGES: Final = (
         "                while False:\n",
         "tests/notebook/output/test_kept.py",
     ),
+    Sabotage(
+        "the status tells what was seen last",
+        "monarch_nb/control/status/sampling.py",
+        "known = set(self._asked) if fresh else set()",
+        "known: set[int] = set()",
+        "tests/notebook/test_with_ranks.py::test_the_status_is_that_of_now",
+    ),
+    Sabotage(
+        "%reset takes a rank what it was given",
+        "monarch_nb/worker/cells/shell.py",
+        "        self.give(self._given)\n",
+        "",
+        "tests/worker/cells/test_cells.py::test_a_reset_leaves_what_the_rank_was_given",
+    ),
 )
