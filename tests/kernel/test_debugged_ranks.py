@@ -71,8 +71,8 @@ def test_a_cell_that_waits_says_where_its_ranks_are_paused(page, kernel):
         shown = cell.contents("display_data", "update_display_data")
         return shown[-1]["data"]["text/plain"] if shown else ""
 
-    kernel.until(lambda: "paused" in says(), 10.0)
-    assert re.fullmatch(r"ranks 0-1 paused at Cell In\[\d+\]:4 work\(\)", says())
+    both = r"ranks 0-1 paused at Cell In\[\d+\]:4 work\(\)"
+    kernel.until(lambda: re.fullmatch(both, says()), 10.0)
     page.resume()
     assert kernel.finish(cell).status == "ok"
 
@@ -227,6 +227,8 @@ def test_it_leaves_nothing_behind(kernel):
 def test_nothing_listens(page, kernel):
     """pydevd is in the rank's process and has no port."""
     cell, _ = page.stop_at(CELL, 4)
+    # who stops only after the play button stays there
+    kernel.until(lambda: len(page.ok("debugInfo")["stoppedThreads"]) == 2)
     ranks = {  # and the zygote
         pid
         for pid in support.descendants(kernel.manager.provisioner.pid)
