@@ -134,9 +134,13 @@ def test_a_snapshot_says_what_each_rank_does_and_has_done(mesh, tmp_path):
         workers.slice(gpus=1).fail.call_one().get(20)
     running = workers.slice(gpus=0).wait_for.call_one(flag(tmp_path))
     waiting = [workers.slice(gpus=0).pid.call_one() for _ in range(3)]
-    first, second = eventually(
-        lambda: (found := ranks(procs))[0].queue == 3 and found[1].failed == 1 and found, 10.0
-    )
+
+    def are_there() -> tuple[RankStatus, ...] | None:
+        first, second = found = ranks(procs)
+        is_measured = first.usage.rss_bytes > 0  # once a second
+        return found if first.queue == 3 and second.failed == 1 and is_measured else None
+
+    first, second = eventually(are_there, 10.0)
     assert (first.state, first.what, first.calls, first.failed) == ("busy", "wait_for", 1, 0)
     assert (second.state, second.what, second.calls) == ("failed", "", 2)
     assert [first.pid, second.pid] == pids
