@@ -38,8 +38,6 @@ class BoundCheck:
         # `Trainer.step(x, *more)`, `Trainer(config)`; without defaults, which may be long
         name = getattr(self._function, "__qualname__", type(self._function).__name__)
         short = name.rpartition("<locals>.")[2].removesuffix(".__init__")
-        names = [
-            str(each.replace(default=each.empty, annotation=each.empty))
-            for each in self._signature.parameters.values()
-        ]
-        return f"{short}({', '.join(names)})"
+        parameters = self._signature.parameters.values()
+        bare = [each.replace(default=each.empty, annotation=each.empty) for each in parameters]
+        return f"{short}{inspect.Signature(bare)}"

@@ -532,8 +532,8 @@ SABOTAGES: Final = (
     Sabotage(
         "the status tells what was seen last",
         "monarch_nb/control/status/sampling.py",
-        "known = set(self._asked) if fresh else set()",
-        "known: set[int] = set()",
+        "if anew or self._asked.get(agent) != period_s:",
+        "if self._asked.get(agent) != period_s:",
         "tests/notebook/test_with_ranks.py::test_the_status_is_that_of_now",
     ),
     Sabotage(

@@ -49,8 +49,10 @@ class KnownHosts:
                 self._version += 1
 
     def name(self, agent: int, name: str) -> None:
-        self._names[agent >> HOST_SHIFT] = name
-        self._version += 1
+        host = agent >> HOST_SHIFT
+        if self._names.get(host) != name:  # each fresh snapshot names all of them
+            self._names[host] = name
+            self._version += 1
 
     def told(self, dead: Mapping[int, Exit]) -> tuple[HostStatus, ...]:
         """Return the list; the same object while nothing changes."""

@@ -133,25 +133,14 @@ class StatusService:
             if not self._watches:
                 self._looking_until = time.monotonic() + KEEP_LOOKING_S
             meshes = self._refresh()
-            known = set(self._asked) if fresh else set()
-            self._ask()
-            anew = known & self._asked.keys()
+            asked = self._ask(anew=fresh)
             missing = self._missing()
-            if not missing and not anew:
+            if not fresh and not missing:
                 return self._snapshot_of(meshes)
-            unheard = set(anew)
-            for agent in anew:
-                self._ask_anew(agent, unheard)
+        unheard = asked if fresh else ()
         self._boards.wait_for(lambda: not unheard and self._have_told(missing), LOOK_S)
         with self._lock:
             return self._snapshot_of(self._refresh())
-
-    def _ask_anew(self, agent: int, unheard: set[int]) -> None:
-        def answered(_: object) -> None:
-            unheard.discard(agent)
-            self._boards.wake()
-
-        self._proc.ask(agent, WatchBoard(True, self._asked[agent]), answered)
 
     def _snapshot_of(self, meshes: tuple[MeshStatus, ...]) -> Snapshot:
         return Snapshot(meshes, self._hosts.told(self._sources.dead), time.monotonic())
@@ -210,7 +199,9 @@ class StatusService:
         is_there = all(view.state.initialized.done() for view in self._views.values())
         return not is_there or time.monotonic() < self._hurry_until
 
-    def _ask(self) -> None:
+    def _ask(self, *, anew: bool = False) -> set[int]:
+        # Those who are asked now, because the period is another one, or `anew`; who has answered
+        # leaves the set
         proc = self._proc
         agents = {agent for view in self._views.values() for agent in view.agents}
         period_s = self._period_s(len(agents))
@@ -220,20 +211,25 @@ class StatusService:
             del self._asked[agent]
             if agent not in proc.dead and not proc.closed:
                 proc.control(agent, WatchBoard(on=False))
+        unheard: set[int] = set()
         for agent in wanted:
-            if self._asked.get(agent) != period_s:
+            if anew or self._asked.get(agent) != period_s:
                 self._asked[agent] = period_s or FASTEST_S
-                self._begin(agent, self._asked[agent])
+                unheard.add(agent)
+                self._begin(agent, self._asked[agent], unheard)
         if not self._asked:
             self._awaited.clear()
             self._boards.clear()
         if period_s is not None:
             self._tick_on()
+        return unheard
 
-    def _begin(self, agent: int, period_s: float) -> None:
+    def _begin(self, agent: int, period_s: float, unheard: set[int]) -> None:
         def answered(answer: Watched | Refused) -> None:
             if isinstance(answer, Watched):
                 self._hosts.name(agent, answer.host)
+            unheard.discard(agent)
+            self._boards.wake()
 
         self._proc.ask(agent, WatchBoard(True, period_s), answered)
 
