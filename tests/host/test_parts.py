@@ -230,6 +230,16 @@ def test_the_sampler_says_what_changed_and_no_more(watched):
     assert sampler.changes(102) == sampler.all() == ([], [])
 
 
+def test_who_has_just_come_is_measured_at_the_next_look(watched):
+    sampler = Sampler()
+    sampler.changes(100.0)
+    sampler.add(7, os.getpid(), watched[0])
+    [(proc, cpu_percent, rss_bytes, *_)] = sampler.changes(100.1).usage
+    assert (proc, cpu_percent) == (7, 0)
+    assert rss_bytes > 1 << 20
+    assert sampler.changes(100.2).usage == []
+
+
 def test_usage_is_read_once_a_second_however_often_the_board_is(watched):
     asked = []
     sampler = Sampler(lambda pid: (asked.append(pid), (50 + len(asked), 1 << 30))[1])

@@ -1,23 +1,36 @@
 """A person at the prompt of a debugger in a cell."""
 
+import re
 from collections.abc import Iterator
-from typing import Self
+from typing import Final, Self
 
 from tests.kernel.client import Cell, KernelClient
+
+_STOPPED: Final = re.compile(r"^ranks? (\d+)(?:-(\d+))? at ", re.MULTILINE)
+
+
+def stopped(text: str) -> set[int]:
+    """The ranks that this text says have stopped: all in one line, or one line each."""
+    found = _STOPPED.findall(text)
+    return {rank for first, last in found for rank in range(int(first), int(last or first) + 1)}
 
 
 class Prompt:
     """A cell that will stop. `with Prompt(kernel, code) as prompt: prompt.type("p x")`.
 
-    What is typed is an answer to the question that is open; on leaving, the cell has ended.
+    What is typed is an answer to the question that is open; on leaving, the cell has ended. Nothing
+    is typed before these ranks have stopped: a slow one is told of after the first question.
     """
 
-    def __init__(self, kernel: KernelClient, code: str) -> None:
+    def __init__(self, kernel: KernelClient, code: str, ranks: set[int] | None = None) -> None:
         self.kernel = kernel
         self.cell: Cell = kernel.start(code, allow_stdin=True)
+        self._ranks = ranks or set()
         self._read = 0
 
     def __enter__(self) -> Self:
+        if self._ranks:
+            self.kernel.until(lambda: self._ranks <= stopped(self.cell.text()))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -121,11 +121,15 @@ class Sampler:
     def changes(self, now: float) -> News:
         """Return what differs from the last call."""
         ranks = [seen.row for seen in self._seen.values() if _has_news(seen)]
-        if now < self._measure_at:
-            return News(ranks, [])
-        self._measure_at = now + _USAGE_S
-        changed = [seen for seen in self._seen.values() if self._measure(seen, now)]
+        changed = [seen for seen in self._to_measure(now) if self._measure(seen, now)]
         return News(ranks, [_usage_row(seen) for seen in changed])
+
+    def _to_measure(self, now: float) -> list[_Seen]:
+        # all of them each second; one that has just come at once
+        if now < self._measure_at:
+            return [seen for seen in self._seen.values() if seen.cpu_s is None]
+        self._measure_at = now + _USAGE_S
+        return list(self._seen.values())
 
     def all(self) -> News:
         """Return everything as it is now; `changes` will tell of it all the same."""

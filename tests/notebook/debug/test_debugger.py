@@ -23,6 +23,7 @@ def step(x):
     z = y + rank
     return z
 """
+ALL = {0, 1, 2, 3}
 ON_ALL = f"%%mesh\n{STEP}step(21)"
 PROMPT_S = 0.15
 ANSWER_S = 0.03
@@ -41,7 +42,7 @@ def test_the_cell_says_who_stopped_where_and_asks(kernel):
 
 
 def test_one_rank_is_stepped_while_others_stay(kernel):
-    with Prompt(kernel, ON_ALL) as prompt:
+    with Prompt(kernel, ON_ALL, ALL) as prompt:
         prompt.type("rank 2")
         prompt.type("n", at="(rank 2) ")
         prompt.sees("-> return z")
@@ -57,7 +58,7 @@ def test_one_rank_is_stepped_while_others_stay(kernel):
 
 
 def test_a_command_is_cast_and_equal_answers_are_told_once(kernel):
-    with Prompt(kernel, ON_ALL) as prompt:
+    with Prompt(kernel, ON_ALL, ALL) as prompt:
         prompt.type("cast 0-2 p y")
         prompt.sees("ranks 0-2: 42\n")
         prompt.type("cast gpus=1:3 p y + rank")
@@ -74,7 +75,7 @@ def test_a_command_is_cast_and_equal_answers_are_told_once(kernel):
 
 
 def test_words_for_all_ranks(kernel):
-    with Prompt(kernel, f"%%mesh 1-2\n{STEP}step(1)") as prompt:
+    with Prompt(kernel, f"%%mesh 1-2\n{STEP}step(1)", {1, 2}) as prompt:
         prompt.type("ranks")
         prompt.sees("gpus=2")
         prompt.type("where*")
@@ -96,7 +97,7 @@ def test_words_for_all_ranks(kernel):
 
 
 def test_all_of_pdb_works(kernel):
-    with Prompt(kernel, ON_ALL) as prompt:
+    with Prompt(kernel, ON_ALL, ALL) as prompt:
         for line, answer in (
             ("l", "  4  \t    breakpoint()"),
             ("where", "<module>()"),
@@ -126,7 +127,7 @@ def test_all_of_pdb_works(kernel):
 
 
 def test_quit_ends_the_cell_of_one_rank(kernel):
-    with Prompt(kernel, ON_ALL) as prompt:
+    with Prompt(kernel, ON_ALL, ALL) as prompt:
         prompt.type("q")
         prompt.type("continue", at="(rank 1) ")
     assert "rank 0: bdb.BdbQuit: quit in the debugger" in prompt.cell.error
@@ -192,7 +193,7 @@ def test_an_expression_that_prints_a_hundred_megabytes_is_cut(kernel):
 
 def test_a_rank_that_runs_on_gives_the_prompt_back(kernel):
     code = f"%%mesh 0-1\nimport time\n{STEP}step(1)\nif rank == 0: time.sleep(1.5)\nx = 1"
-    with Prompt(kernel, code) as prompt:
+    with Prompt(kernel, code, {0, 1}) as prompt:
         prompt.type("u", at="(rank 0) ")
         prompt.type("n")
         prompt.type("n")
@@ -268,7 +269,7 @@ def test_nothing_is_stopped_and_unknown_ranks(kernel):
 
 @pytest.mark.fault
 def test_a_rank_that_dies_at_the_prompt(fresh):
-    with Prompt(fresh, "%%mesh\nimport os\nbreakpoint()\nx = 1") as prompt:
+    with Prompt(fresh, "%%mesh\nimport os\nbreakpoint()\nx = 1", ALL) as prompt:
         prompt.type("!os._exit(3)")
         prompt.sees("rank 0 is lost")
         prompt.type("p rank", at="(rank 1) ")
@@ -281,7 +282,7 @@ def test_a_rank_that_dies_at_the_prompt(fresh):
 def test_a_rank_that_is_killed_while_its_prompt_is_open(fresh):
     pids = pids_of_ranks(fresh)
     fresh.ok(f"import os, signal; pids = {pids}")
-    with Prompt(fresh, "%%mesh 0-1\nbreakpoint()\nx = 1") as prompt:
+    with Prompt(fresh, "%%mesh 0-1\nbreakpoint()\nx = 1", {0, 1}) as prompt:
         assert prompt.at() == "(rank 0) "
         os.kill(pids[0], signal.SIGKILL)
         prompt.type("continue", at="(rank 1) ")

@@ -2,14 +2,16 @@
 
 import pytest
 
-from tests.notebook.debug.test_debugger import ON_ALL
-from tests.notebook.prompts import Prompt
+from tests.kernel.client import Cell, KernelClient
+from tests.notebook.debug.test_debugger import ALL, ON_ALL
+from tests.notebook.prompts import Prompt, stopped
 from tests.notebook.ranks import stop
 
 FIRST_CELLS = ["%mesh up --gpus 4"]
 
 pytestmark = pytest.mark.timeout(120)
 
+BOTH = {0, 1}
 
 ACTORS = """\
 import asyncio, time
@@ -71,10 +73,16 @@ def actors(kernel):
     kernel.ok("procs.stop().get()")
 
 
+def is_told(kernel: KernelClient, cell: Cell) -> None:
+    """Wait until it is told below the cell that both have stopped, and what to do about it."""
+    kernel.until(lambda: stopped(cell.text("stderr")) == BOTH)
+    kernel.until(lambda: cell.text("stderr").endswith("\n%mesh debug opens the prompt\n"))
+
+
 def test_actors_stop_with_their_source_shown(actors):
-    with Prompt(actors, "plain.step.call(1).get()") as prompt:
+    with Prompt(actors, "plain.step.call(1).get()", BOTH) as prompt:
         prompt.at()
-        prompt.sees(" at Cell In[")  # of both ranks, or one after the other
+        prompt.sees(" at Cell In[")
         prompt.sees("-> y = x + 1")
         prompt.reply("ll")
         prompt.sees("def step(self, x):")
@@ -87,7 +95,7 @@ def test_actors_stop_with_their_source_shown(actors):
 
 
 def test_steps_go_through_an_await(actors):
-    with Prompt(actors, "waiting.step.call(1).get()") as prompt:
+    with Prompt(actors, "waiting.step.call(1).get()", BOTH) as prompt:
         prompt.type("n")
         prompt.sees("-> y = x + 2")
         prompt.type("n")
@@ -99,7 +107,7 @@ def test_steps_go_through_an_await(actors):
 
 
 def test_stepping_into_an_await_comes_out_in_the_users_code(actors):
-    with Prompt(actors, "waiting.step.call(1).get()") as prompt:
+    with Prompt(actors, "waiting.step.call(1).get()", BOTH) as prompt:
         prompt.type("s")
         prompt.sees("--Call--")
         prompt.type("r")
@@ -117,7 +125,7 @@ def test_an_actor_called_by_an_actor_stops_in_the_cell_that_waits(actors):
 
 
 def test_an_awaiting_cell_asks_too(actors):
-    with Prompt(actors, "await plain.step.call(1)") as prompt:
+    with Prompt(actors, "await plain.step.call(1)", BOTH) as prompt:
         prompt.type("p x")
         prompt.sees("1\n")
         prompt.type("continue")
@@ -126,7 +134,7 @@ def test_an_awaiting_cell_asks_too(actors):
 
 def test_an_interrupt_reaches_actors_that_are_stopped(actors):
     for call in ("plain.step.call(1).get()", "waiting.step.call(1).get()"):
-        with Prompt(actors, call) as prompt:
+        with Prompt(actors, call, BOTH) as prompt:
             prompt.at()
             actors.interrupt()
             actors.finish(prompt.cell)
@@ -138,7 +146,7 @@ def test_an_interrupt_reaches_actors_that_are_stopped(actors):
 
 def test_calls_are_stepped_into_after_an_interrupt(actors):
     stop(actors, "second.nap.call().get()")
-    with Prompt(actors, "second.deep.call(1).get()") as prompt:
+    with Prompt(actors, "second.deep.call(1).get()", BOTH) as prompt:
         prompt.type("cast all s")
         prompt.sees("--Call--")
         prompt.type("continue")
@@ -147,8 +155,7 @@ def test_calls_are_stepped_into_after_an_interrupt(actors):
 
 def test_what_is_called_and_not_waited_for_is_told_of_and_opened_later(actors):
     cell = actors.ok("later = plain.step.call(5)", allow_stdin=True)
-    actors.until(lambda: "%mesh debug opens the prompt" in cell.text("stderr"))
-    assert "ranks 0-1 at Cell In[" in cell.text("stderr")
+    is_told(actors, cell)
     with Prompt(actors, "%mesh debug 1") as prompt:
         prompt.type("p x", at="(rank 1) ")
         prompt.sees("5\n")
@@ -161,7 +168,8 @@ def test_what_is_called_and_not_waited_for_is_told_of_and_opened_later(actors):
 
 
 def test_a_cell_that_waits_for_an_earlier_stop_asks(actors):
-    actors.ok("later = plain.step.call(5)", allow_stdin=True)
+    cell = actors.ok("later = plain.step.call(5)", allow_stdin=True)
+    is_told(actors, cell)
     with Prompt(actors, "later.get()") as prompt:
         prompt.type("continue")
     assert prompt.cell.status == "ok", prompt.cell.shown
@@ -180,12 +188,12 @@ def test_input_of_the_cell_and_the_prompt_take_turns(actors):
 
 
 def test_calls_are_as_fast_as_ever_after_a_debugger_was_used(actors):
-    with Prompt(actors, "plain.step.call(1).get()") as prompt:
+    with Prompt(actors, "plain.step.call(1).get()", BOTH) as prompt:
         prompt.type("n")
         prompt.type("continue")
     traced = "import sys\nsys.gettrace() is not None or sys.getprofile() is not None"
     assert "[0-3] False" in actors.ok(f"%%mesh\n{traced}").shown
-    with Prompt(actors, ON_ALL) as prompt:
+    with Prompt(actors, ON_ALL, ALL) as prompt:
         for _ in range(4):  # to the end of the function, then of the cell
             prompt.type("cast all n")
     assert "[0-3] False" in actors.ok(f"%%mesh\n{traced}").shown
