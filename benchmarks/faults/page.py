@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Final
 
 from benchmarks.faults.found import PAUSE_GOAL_S, Figure, Found
-from benchmarks.faults.rivals import Rival
+from benchmarks.faults.rivals import SLOW_ROUNDS, SLOW_S, Rival
 from benchmarks.faults.rows import ROWS, Row
 
 HEAD: Final = """# Faults: what was promised, and what was kept
@@ -84,8 +84,13 @@ def _of_rivals(rivals: Sequence[Rival]) -> Iterator[str]:
     if not rivals:
         return
     yield "## Other systems\n"
-    yield "The same program on the same machine: four ranks, one of them in a call.\n"
-    yield "| fault | system | runs | min | median | max |"
+    said = (
+        "The same program on the same machine: four ranks, one of them in a call. Systems have the "
+        "names of their packages; `benchmarks/RESULTS.md` has the versions. What took longer than "
+        f"{SLOW_S:.0f} s was run {SLOW_ROUNDS} times only."
+    )
+    yield _prose(said)
+    yield "| fault, in seconds | system | runs | min | median | max |"
     yield "|---|---|---|---|---|---|"
     for each in rivals:
         yield f"| {each.fault} | {each.system} | {each.told} |"
