@@ -155,9 +155,11 @@ def test_the_way_into_a_host_is_a_step_of_the_job(cluster):
     host = inside.state(procs).agents[1] >> 48
     command = job.shell_command(host)
     [number] = in_queue(cluster)
-    assert command == f"srun --jobid={number} --overlap --nodelist=node2 --pty bash"
+    nodes = cluster.run("squeue", "-h", "-o", "%N").strip()
+    [_, second] = cluster.run("scontrol", "show", "hostnames", nodes).split()
+    assert command == f"srun --jobid={number} --overlap --nodelist={second} --pty bash"
     without = [word for word in command.split()[:-2] if word != "--pty"]
-    assert cluster.run(*without, "hostname") == "node2\n"
+    assert cluster.run(*without, "hostname") == f"{second}\n"
     job.kill()
 
 

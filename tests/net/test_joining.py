@@ -22,7 +22,7 @@ from monarch_nb.host.versions import versions
 from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
 from monarch_nb.net import wire
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.joining import Ticket, offer
+from monarch_nb.net.hosts.joining import Joins, Ticket, offer
 from monarch_nb.net.keys import KeyPair
 from tests.net.forwarder import free_port
 from tests.support import descendants, eventually, is_running
@@ -281,3 +281,20 @@ def test_a_host_does_not_begin_for_a_process_that_has_ended():
     done = subprocess.run(command, input=b"", capture_output=True, check=False)
     assert done.returncode == 1
     assert b"process 1 has ended" in done.stderr
+
+
+def test_what_asks_hosts_may_end_before_its_closer_goes_on(monkeypatch):
+    """It was awake, and has found the last thing to do before it was woken for that."""
+    joins, write = Joins(lambda *_: None, lambda *_: None), os.eventfd_write
+    [thread] = [each for each in threading.enumerate() if each.name == "monarch-joining"]
+
+    def slowly(fd: int, value: int) -> None:
+        write(fd, value)
+        thread.join(0.3)
+        write(fd, value)
+
+    monkeypatch.setattr(os, "eventfd_write", slowly)
+    joins.close()
+    assert not thread.is_alive()
+    joins.give_up(0)  # nobody is asked any more
+    joins.close()

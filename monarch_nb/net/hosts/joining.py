@@ -177,7 +177,9 @@ class Joins:
         self._asked: dict[int, _Asked] = {}
         self._todo: deque[Callable[[], None]] = deque()
         self._wakeup = os.eventfd(0)
+        self._waking = threading.Lock()  # so that nobody writes to another file of that number
         self._is_over = False
+        self._has_ended = False
         self._poller.register(self._wakeup, zmq.POLLIN)
         self._thread = helper_thread(self._run, "monarch-joining")
         self._thread.start()
@@ -204,8 +206,10 @@ class Joins:
             self._thread.join()
 
     def _do(self, action: Callable[[], None]) -> None:
-        self._todo.append(action)
-        os.eventfd_write(self._wakeup, 1)
+        with self._waking:
+            if not self._has_ended:
+                self._todo.append(action)
+                os.eventfd_write(self._wakeup, 1)
 
     def _finish(self) -> None:
         self._is_over = True
@@ -225,7 +229,9 @@ class Joins:
                 self._todo.popleft()()
         for host in list(self._asked):
             self._end(host)
-        os.close(self._wakeup)
+        with self._waking:
+            self._has_ended = True
+            os.close(self._wakeup)
         self._context.destroy(0)
 
     def _answered(self, host: int, asked: _Asked) -> None:

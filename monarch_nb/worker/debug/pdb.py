@@ -65,6 +65,17 @@ def users_frames(frames: Iterable[FrameType]) -> Iterator[FrameType]:
             yield frame
 
 
+@contextlib.contextmanager
+def _leaving_no_names(frame: FrameType) -> Iterator[None]:
+    # What pdb keeps among the locals for its commands: those of a cell are the user's namespace
+    try:
+        yield
+    finally:
+        if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            for name in ("__return__", "__exception__"):
+                frame.f_locals.pop(name, None)
+
+
 class RankPdb(pdb.Pdb):
     """One debugger of one thread.
 
@@ -170,9 +181,14 @@ class RankPdb(pdb.Pdb):
         if self._is_machinery(frame):
             return
         if not is_end:
-            super().user_exception(frame, exc_info)
+            with _leaving_no_names(frame):
+                super().user_exception(frame, exc_info)
         elif self.stoplineno == -1 and self.stopframe is not self.botframe:
             self.set_step()  # `return` from a coroutine: it has, so on where it was awaited
+
+    def user_return(self, frame: FrameType, return_value: object) -> None:
+        with _leaving_no_names(frame):
+            super().user_return(frame, return_value)
 
     def dispatch_line(self, frame: FrameType) -> Trace:
         self._failing = None

@@ -134,6 +134,16 @@ def test_quit_ends_the_cell_of_one_rank(kernel):
     assert "/bdb.py" not in prompt.cell.error
 
 
+@pytest.mark.parametrize("last, told", [("x = 1", "--Return--"), ("x = 1 / 0", "ZeroDivision")])
+def test_nothing_of_the_debugger_stays_among_the_names_of_a_rank(kernel, last, told):
+    with Prompt(kernel, f"%%mesh 1\nbreakpoint()\n{last}") as prompt:
+        prompt.type("n")
+        prompt.sees(told)
+        prompt.type("continue")
+    names = "{'__return__', '__exception__'} & globals().keys()"
+    assert kernel.ok(f"%%mesh 1\n{names}").shown.strip() == "[1] set()"
+
+
 def test_a_breakpoint_in_a_module_and_by_pdb(kernel, tmp_path):
     (tmp_path / "train_it.py").write_text(
         "import pdb\n\ndef step(x):\n    pdb.set_trace()\n    return x + 1\n"
