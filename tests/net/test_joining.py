@@ -283,8 +283,8 @@ def test_a_host_does_not_begin_for_a_process_that_has_ended():
     assert b"process 1 has ended" in done.stderr
 
 
-def test_what_asks_hosts_may_end_before_its_closer_goes_on(monkeypatch):
-    """It was awake, and has found the last thing to do before it was woken for that."""
+def test_the_thread_that_asks_hosts_may_end_while_it_is_being_woken(monkeypatch):
+    """The thread runs the last action as soon as it is queued, before `close` has woken it."""
     joins, write = Joins(lambda *_: None, lambda *_: None), os.eventfd_write
     [thread] = [each for each in threading.enumerate() if each.name == "monarch-joining"]
 

@@ -4,15 +4,15 @@ import re
 from collections.abc import Iterator
 from typing import Final, Self
 
+from monarch_nb.core.errors.folding import listed_ranks
 from tests.kernel.client import Cell, KernelClient
 
-_STOPPED: Final = re.compile(r"^ranks? (\d+)(?:-(\d+))? at ", re.MULTILINE)
+_STOPPED: Final = re.compile(r"^ranks? ([\d,-]+) at ", re.MULTILINE)
 
 
 def stopped(text: str) -> set[int]:
-    """The ranks that this text says have stopped: all in one line, or one line each."""
-    found = _STOPPED.findall(text)
-    return {rank for first, last in found for rank in range(int(first), int(last or first) + 1)}
+    """Return the ranks that this text says have stopped, in one line or in several."""
+    return {rank for runs in _STOPPED.findall(text) for rank in listed_ranks(runs)}
 
 
 class Prompt:

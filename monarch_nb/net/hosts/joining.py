@@ -177,9 +177,8 @@ class Joins:
         self._asked: dict[int, _Asked] = {}
         self._todo: deque[Callable[[], None]] = deque()
         self._wakeup = os.eventfd(0)
-        self._waking = threading.Lock()  # so that nobody writes to another file of that number
+        self._waking = threading.Lock()  # once closed, its number may be another file's
         self._is_over = False
-        self._has_ended = False
         self._poller.register(self._wakeup, zmq.POLLIN)
         self._thread = helper_thread(self._run, "monarch-joining")
         self._thread.start()
@@ -207,7 +206,7 @@ class Joins:
 
     def _do(self, action: Callable[[], None]) -> None:
         with self._waking:
-            if not self._has_ended:
+            if not self._is_over:
                 self._todo.append(action)
                 os.eventfd_write(self._wakeup, 1)
 
@@ -230,7 +229,6 @@ class Joins:
         for host in list(self._asked):
             self._end(host)
         with self._waking:
-            self._has_ended = True
             os.close(self._wakeup)
         self._context.destroy(0)
 

@@ -73,8 +73,8 @@ def actors(kernel):
     kernel.ok("procs.stop().get()")
 
 
-def is_told(kernel: KernelClient, cell: Cell) -> None:
-    """Wait until it is told below the cell that both have stopped, and what to do about it."""
+def until_told(kernel: KernelClient, cell: Cell) -> None:
+    """Wait until the text below the cell says that both ranks have stopped, and what to type."""
     kernel.until(lambda: stopped(cell.text("stderr")) == BOTH)
     kernel.until(lambda: cell.text("stderr").endswith("\n%mesh debug opens the prompt\n"))
 
@@ -155,7 +155,7 @@ def test_calls_are_stepped_into_after_an_interrupt(actors):
 
 def test_what_is_called_and_not_waited_for_is_told_of_and_opened_later(actors):
     cell = actors.ok("later = plain.step.call(5)", allow_stdin=True)
-    is_told(actors, cell)
+    until_told(actors, cell)
     with Prompt(actors, "%mesh debug 1") as prompt:
         prompt.type("p x", at="(rank 1) ")
         prompt.sees("5\n")
@@ -169,7 +169,7 @@ def test_what_is_called_and_not_waited_for_is_told_of_and_opened_later(actors):
 
 def test_a_cell_that_waits_for_an_earlier_stop_asks(actors):
     cell = actors.ok("later = plain.step.call(5)", allow_stdin=True)
-    is_told(actors, cell)
+    until_told(actors, cell)
     with Prompt(actors, "later.get()") as prompt:
         prompt.type("continue")
     assert prompt.cell.status == "ok", prompt.cell.shown
