@@ -129,10 +129,10 @@ class News:
 
     def __init__(self) -> None:
         self.count = 0
-        self._last = client().snapshot().meshes[0].ranks
+        self._last = client().status.snapshot().meshes[0].ranks
 
     def look(self) -> None:
-        ranks = client().snapshot().meshes[0].ranks
+        ranks = client().status.snapshot().meshes[0].ranks
         self.count += sum(one is not two for one, two in zip(ranks, self._last, strict=True))
         self._last = ranks
 
