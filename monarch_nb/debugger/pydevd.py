@@ -15,6 +15,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -27,6 +28,7 @@ LOOK_S: Final = 0.01
 _END: Final = b"\r\n\r\n"
 _RUNS: Final = 1  # pydevd's STATE_RUN
 _NO_STEP: Final = -1
+_PAUSE: Final = 105  # pydevd's CMD_THREAD_SUSPEND
 _BREAKPOINT: Final = 111  # pydevd's CMD_SET_BREAK
 _CALLERS: Final = ("_driver.py", "/interrupts.py", "/scripts/run.py", "/scripts/loader.py")
 
@@ -109,6 +111,7 @@ class Tracer:
         self._listener = listener
         self._on_trace_lost = on_trace_lost
         self._post_mortem: set[int] = set()
+        self._held: set[int] = set()
         self._pydevd = _loaded()
         with _connecting_to(self._pydevd, self._wire):
             self._pydevd.settrace(
@@ -141,8 +144,11 @@ class Tracer:
     def pause(self, threads: Iterable[int]) -> None:
         """Stop these threads (their idents) at the next line of the user's that they run."""
         api = _part("_pydevd_bundle.pydevd_api").PyDevdAPI()
+        wanted = _of_idents(threads)
+        while any(self._is_let_go(each) for each in wanted):  # it would be held on, with no event
+            time.sleep(LOOK_S)
         with self._db._main_lock:
-            for name in _names_of(threads):
+            for name in _names_of(wanted):
                 api.request_suspend_thread(self._db, thread_id=name)
 
     def uncaught(self, error: BaseException) -> None:
@@ -203,7 +209,7 @@ class Tracer:
     def _resume(self, threads: Iterable[int]) -> None:
         api = _part("_pydevd_bundle.pydevd_api").PyDevdAPI()
         with self._db._main_lock:
-            for name in _names_of(threads):
+            for name in _names_of(_of_idents(threads)):
                 api.request_resume_thread(name)
 
     def _wait_suspended(
@@ -211,17 +217,20 @@ class Tracer:
     ) -> object:
         # In place of pydevd's: the thread waits in it
         if thread.stop_reason != _BREAKPOINT and self._is_runtimes(frame):
-            _set_running(thread)
-            return None
-        self._listener.pause(thread.ident, place_of(frame))
+            if thread.stop_reason != _PAUSE or not self._is_called_by_user(frame):
+                _set_running(thread)
+            return None  # who prints is paused too, at the next line of the user's
         interrupt: BaseException | None = None
         held: object = None
         try:
+            self._listener.pause(thread.ident, place_of(frame))
+            self._held.add(thread.ident)
             held = self._wait(thread, frame, *rest, **named)
         except BaseException as raised:  # noqa: BLE001  an interrupt: it goes on with that
             interrupt = raised
         while True:  # here, for Python looks for signals where a function begins: before its `try`
             try:
+                self._held.discard(thread.ident)
                 if interrupt is not None:
                     self._let_go(thread)
                 self._listener.unpause(thread.ident)
@@ -235,6 +244,10 @@ class Tracer:
         finally:
             del interrupt  # it and this frame would hold one another
 
+    def _is_let_go(self, thread: TracedThread) -> bool:
+        # It may go on, and has not woken up yet
+        return thread.ident in self._held and thread.additional_info.pydev_state == _RUNS
+
     def _is_runtimes(self, frame: FrameType) -> bool:
         # Whether it was the runtime that called this, for itself: a step out of the user's code
         # ends there. A library's function is the user's where code of the user's has called it, or
@@ -246,6 +259,15 @@ class Tracer:
                 return not caller.f_code.co_filename.endswith(_CALLERS)
             at = caller
         return at is not None and at.f_code.co_filename.startswith(self._runtime)
+
+    def _is_called_by_user(self, frame: FrameType) -> bool:
+        at = frame.f_back
+        while at is not None and self._is_hidden(at.f_code.co_filename):
+            at = at.f_back
+        return at is not None
+
+    def _is_hidden(self, path: str) -> bool:
+        return path.startswith(self._runtime) or is_library(path)
 
     def _let_go(self, thread: TracedThread) -> None:
         # Who is told that it runs may call again at once, and wants to be stopped there
@@ -264,10 +286,14 @@ def _set_running(thread: TracedThread) -> None:
     info.pydev_step_cmd = info.pydev_original_step_cmd = _NO_STEP
 
 
-def _names_of(threads: Iterable[int]) -> list[str]:
+def _of_idents(idents: Iterable[int]) -> list[TracedThread]:
+    wanted = set(idents)
+    return [each for each in threading.enumerate() if each.ident in wanted]
+
+
+def _names_of(threads: Iterable[TracedThread]) -> list[str]:
     name_of = _part("_pydevd_bundle.pydevd_constants").get_thread_id
-    wanted = set(threads)
-    return [name_of(each) for each in threading.enumerate() if each.ident in wanted]
+    return [name_of(each) for each in threads]
 
 
 def end_at_users_frame(error: BaseException) -> None:

@@ -239,6 +239,22 @@ def test_pause(page, kernel):
     assert "over" in kernel.finish(cell).text()
 
 
+def test_pause_of_what_prints(page, kernel):
+    """It is in the runtime's code nearly always, and is asked again before it has gone on."""
+    code = "%%mesh 1\ngo_on = True\nwhile go_on:\n    print('runs', flush=True)\nprint('over')"
+    cell = page.run(code)
+    kernel.until(lambda: "runs" in cell.text())
+    for _ in range(20):
+        page.ok("pause", threadId=1)
+        stopped = page.event("stopped")
+        assert page.place(stopped) in {("<module>", 3), ("<module>", 4)}
+        page.resume()
+    page.ok("pause", threadId=1)
+    page.evaluate(page.event("stopped"), "go_on = False")
+    page.resume()
+    assert "over" in kernel.finish(cell).text()
+
+
 def test_breakpoint_stops_nobody_else(page, kernel):
     """Rank 0 is not debugged."""
     cell, _ = page.stop_at(CELL, 6)
