@@ -138,13 +138,20 @@ class RankPdb(pdb.Pdb):
                 super().interaction(frame, tb, *rest)
         finally:
             self.is_asking = False
-            self.curframe_locals = {}
+            self.forget()
             if self.kind != "breakpoint":
                 self._is_stepping = False
             if not self._is_stepping:
                 self._rest()
             self._resumed(self)
             self.channel.end(stepping=self._is_stepping or self._looks_for_breaks())
+
+    def forget(self) -> None:
+        """Keep no frame that was looked at, nor what it holds: an interrupt comes before pdb does."""
+        for frame, _ in getattr(self, "stack", ()):  # pdb would leave those it went up from
+            frame.f_globals.pop("__pdb_convenience_variables", None)
+        super().forget()
+        self.curframe_locals = {}
 
     def setup(self, f: FrameType | None, tb: TracebackType | None) -> Any:
         done = super().setup(f, tb)

@@ -1,6 +1,7 @@
 """pdb for ranks, by itself: what is typed comes from a list, what it says goes into another."""
 
 import asyncio
+import bdb
 import contextlib
 import linecache
 import queue
@@ -152,6 +153,19 @@ def test_an_interrupt_comes_out_of_the_prompt():
     with pytest.raises(KeyboardInterrupt):
         prompt.call(prompt.user.step, 1)
     assert not prompt.pdb.is_asking
+    assert not prompt.pdb.stack, "its frames would hold what was stopped, tensors as well"
+    assert not any("pdb" in name for name in vars(prompt.user))
+
+
+def test_nothing_of_the_debugger_stays_in_any_module_that_was_looked_at():
+    """From Python 3.12 on pdb keeps the frame that is looked at in the globals of its module."""
+    other = types.ModuleType("other")
+    exec(compile("def outer(call):\n    return call(1)\n", "/users/other.py", "exec"), vars(other))
+    for last in ("c", "q"):
+        prompt = Prompt("up", last)
+        with contextlib.suppress(bdb.BdbQuit):
+            prompt.call(other.outer, prompt.user.step)
+        assert not any("pdb" in name for name in [*vars(prompt.user), *vars(other)])
 
 
 def test_quit_says_so():
