@@ -147,7 +147,7 @@ class RankPdb(pdb.Pdb):
             self.channel.end(stepping=self._is_stepping or self._looks_for_breaks())
 
     def forget(self) -> None:
-        """Keep no frame that was looked at, nor what it holds: an interrupt comes before pdb does."""
+        """Keep no frame that was looked at: after an interrupt pdb would keep all of them."""
         for frame, _ in getattr(self, "stack", ()):  # pdb would leave those it went up from
             frame.f_globals.pop("__pdb_convenience_variables", None)
         super().forget()
