@@ -1,10 +1,12 @@
 """pdb on the ranks, at the prompt of the cell that waits."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from textwrap import dedent
 
 import pytest
@@ -218,24 +220,32 @@ def test_a_second_debugger_takes_a_prompt_over_when_it_is_told_to(kernel):
     pid = kernel.manager.provisioner.pid
     with Prompt(kernel, f"%%mesh 0\n{STEP}step(21)") as prompt:
         assert prompt.at() == "(rank 0) "
-        shown = in_a_terminal(pid, "p y\nlist\nattach 0\np y\ndetach\n")
+        with terminal(pid) as other:
+            other.stdin.write("p y\nlist\nattach 0\np y\ndetach\n")
+            other.stdin.flush()
+            prompt.sees("the prompt was taken over by a terminal")
+            assert prompt.at() == "(mesh) "
+            shown, _ = other.communicate(timeout=30)
         assert shown.startswith("rank 0 at Cell In[")
         assert "(mesh) there is no command 'p y'; help shows them\n" in shown
         assert "(rank 0) 42\n" in shown
-        prompt.sees("the prompt was taken over by a terminal")
-        prompt.type("rank 0", at="(mesh) ")
+        prompt.reply("rank 0")
         prompt.type("p x", at="(rank 0) ")
         prompt.sees("21\n")
         prompt.type("continue")
     assert prompt.cell.status == "ok"
 
 
-def in_a_terminal(pid: int, lines: str) -> str:
+@contextlib.contextmanager
+def terminal(pid: int) -> Iterator[subprocess.Popen[str]]:
+    """A debugger of that kernel in a terminal, ended if it still runs then."""
     command = [sys.executable, "-m", "monarch_nb.control.cli", "debug", "--pid", str(pid)]
-    done = subprocess.run(
-        command, input=lines, capture_output=True, text=True, timeout=30, check=True
-    )
-    return done.stdout
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_script_stops_too(kernel, tmp_path):
