@@ -96,6 +96,11 @@ class Debuggee(ABC):
     def running(self) -> set[int]:
         """Return the threads that run the user's code, by their idents."""
 
+    def is_between_statements(self, frame: FrameType) -> bool:
+        """Return whether this is called by what runs a cell a statement at a time."""
+        del frame
+        return False
+
     # any thread
 
     def install(self) -> None:
@@ -178,7 +183,13 @@ class Debuggee(ABC):
             on_end(why)
             return
         try:
-            tracer = Tracer(self._on_message, self._listener, self._on_trace_lost, self._runtime)
+            tracer = Tracer(
+                self._on_message,
+                self._listener,
+                self._on_trace_lost,
+                self._runtime,
+                self.is_between_statements,
+            )
         except Exception as error:  # noqa: BLE001  debugpy may be missing or broken
             on_end(f"debugpy does not start: {type(error).__name__}: {error}")
             return

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from monarch_nb.debugger.inspecting import is_library, place_of
 
@@ -28,7 +28,6 @@ LOOK_S: Final = 0.01
 _END: Final = b"\r\n\r\n"
 _RUNS: Final = 1  # pydevd's STATE_RUN
 _NO_STEP: Final = -1
-_PAUSE: Final = 105  # pydevd's CMD_THREAD_SUSPEND
 _BREAKPOINT: Final = 111  # pydevd's CMD_SET_BREAK
 _CALLERS: Final = ("_driver.py", "/interrupts.py", "/scripts/run.py", "/scripts/loader.py")
 
@@ -97,7 +96,10 @@ class Wire:
 class Tracer:
     """A debugger that is attached to this process. `say` gets its messages, in threads of its own;
     `on_trace_lost` is called in a thread whose tracing an exception ends, with what to do when it
-    is traced again. `runtime` are the folders of code that runs the user's."""
+    is traced again. `runtime` are the folders of code that runs the user's, and
+    `is_between_statements(frame)` tells whether more of a cell comes after what it does there."""
+
+    _changes: ClassVar[int] = 0  # of breakpoints, in all sessions of this process
 
     def __init__(
         self,
@@ -105,8 +107,10 @@ class Tracer:
         listener: PauseListener,
         on_trace_lost: Callable[[int, Callable[[], None]], None],
         runtime: Iterable[Path],
+        is_between_statements: Callable[[FrameType], bool],
     ) -> None:
         self._wire = Wire(say)
+        self._is_between_statements = is_between_statements
         self._runtime = tuple(f"{folder}{os.sep}" for folder in runtime)
         self._listener = listener
         self._on_trace_lost = on_trace_lost
@@ -126,6 +130,7 @@ class Tracer:
             )
         _set_trace(None)  # this thread is none of the user's
         self._db: Any = self._pydevd.get_global_debugger()
+        self._db.mtime += Tracer._changes  # what it knows of code outlives a session, with this
         self._wait: Callable[..., object] = self._db.do_wait_suspend
         self._db.do_wait_suspend = self._wait_suspended
 
@@ -168,7 +173,12 @@ class Tracer:
         self._resume(self._post_mortem)
 
     def trace_here(self) -> None:
-        """Have the calling thread traced, if it is not any more (see `trace_again`)."""
+        """Have the calling thread traced, if it is not any more (see `trace_again`). A stop that it
+        has still to make, since its last code has ended before, is none of the next."""
+        thread: TracedThread = threading.current_thread()
+        info = getattr(thread, "additional_info", None)
+        if info is not None and info.pydev_state != _RUNS:
+            _set_running(thread)
         if sys.gettrace() is None and _monitoring() is None:
             _set_trace(self._db.trace_dispatch)
 
@@ -199,6 +209,7 @@ class Tracer:
 
     def end(self) -> None:
         """Let all threads go on, and leave nothing behind."""
+        Tracer._changes = self._db.mtime + 1
         api = _part("_pydevd_bundle.pydevd_api").PyDevdAPI()
         with self._db._main_lock:
             api.request_disconnect(self._db, resume_threads=True)
@@ -216,10 +227,12 @@ class Tracer:
         self, thread: TracedThread, frame: FrameType, *rest: object, **named: object
     ) -> object:
         # In place of pydevd's: the thread waits in it
+        if not frame.f_lineno:  # the start of a cell, before its first line, in Python 3.11
+            return None
         if thread.stop_reason != _BREAKPOINT and self._is_runtimes(frame):
-            if thread.stop_reason != _PAUSE or not self._is_called_by_user(frame):
+            if not (self._is_between_statements(frame) or self._is_called_by_user(frame)):
                 _set_running(thread)
-            return None  # who prints is paused too, at the next line of the user's
+            return None  # else it is still to stop, at the next line of the user's
         interrupt: BaseException | None = None
         held: object = None
         try:
@@ -308,7 +321,8 @@ def end_at_users_frame(error: BaseException) -> None:
 
 
 def _is_debuggers(frame: FrameType) -> bool:
-    return "pydevd" in frame.f_code.co_filename
+    code = frame.f_code
+    return "pydevd" in code.co_filename or "pydevd" in code.co_qualname  # the latter of Cython's
 
 
 def untrace_child() -> None:

@@ -82,6 +82,33 @@ def test_steps(page, kernel):
     assert kernel.finish(cell).status == "ok"
 
 
+def test_steps_from_one_statement_of_the_cell_to_the_next(page, kernel):
+    """IPython runs each by itself, with code of its own in between."""
+    page.gutter(CELL, 2)
+    cell = page.run(CELL)
+    places = []
+    for step in ("next", "next", "next", "next"):
+        stopped = page.event("stopped")
+        places.append(page.place(stopped))
+        page.ok(step, threadId=stopped["threadId"])
+    assert places == [("<module>", 2), ("<module>", 4), ("<module>", 9), ("<module>", 10)]
+    assert kernel.finish(cell).status == "ok"
+    assert kernel.finish(page.run("'next'\n'cell'")).status == "ok"
+
+
+def test_a_pause_of_what_prints(page, kernel):
+    cell = page.run("go_on = True\nwhile go_on:\n    print('runs', flush=True)\nprint('over')")
+    kernel.until(lambda: "runs" in cell.text())
+    for _ in range(10):
+        page.ok("pause", threadId=1)
+        assert page.place(page.event("stopped")) in {("<module>", 2), ("<module>", 3)}
+        page.resume()
+    page.ok("pause", threadId=1)
+    page.evaluate(page.event("stopped"), "go_on = False")
+    page.resume()
+    assert "over" in kernel.finish(cell).text()
+
+
 def test_the_last_step_of_a_cell_ends_it_and_the_next_runs(page, kernel):
     cell, stopped = page.stop_at(CELL, 10)
     page.ok("next", threadId=stopped["threadId"])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from monarch_nb.debugger.debuggee import Debuggee, Json, OnEnd, OnEvent
@@ -38,6 +39,8 @@ class Controller(Debuggee):
         self._shell = shell
         self._is_busy = is_busy
         self._shows = shell.showtraceback
+        self._showing = type(shell).showtraceback.__code__
+        self._statements = type(shell).run_ast_nodes.__code__
         shell.events.register("pre_execute", self._trace_cell)
         self.install()
 
@@ -50,6 +53,13 @@ class Controller(Debuggee):
     def running(self) -> set[int]:
         """Return the main thread, while a cell runs."""
         return {threading.main_thread().ident or 0} if self._is_busy() else set()
+
+    def is_between_statements(self, frame: FrameType) -> bool:
+        """Return whether this is called by what runs a cell a statement at a time."""
+        at: FrameType | None = frame
+        while at is not None and at.f_code not in (self._statements, self._showing):
+            at = at.f_back
+        return at is not None and at.f_code is self._statements
 
     def _trace_cell(self) -> None:
         if (tracer := self._tracer) is not None:

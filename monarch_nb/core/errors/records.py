@@ -46,6 +46,8 @@ _MACHINERY: Final = (
     "/IPython/utils/",
     "/debugpy/_vendored/",
     "_pydevd_bundle/",
+    "_pydevd_sys_monitoring/",
+    "<stringsource>",  # Cython's own, below that
     "/asyncio/base_events.py",
     "/asyncio/events.py",
     "/asyncio/runners.py",
