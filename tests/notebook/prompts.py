@@ -1,12 +1,15 @@
 """A person at the prompt of a debugger in a cell."""
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Final, Self
 
 from monarch_nb.core.errors.folding import listed_ranks
 from tests.kernel.client import Cell, KernelClient
 
+STOPS_EARLY: Final = sys.version_info >= (3, 13)
+"""Whether pdb stops at the line of `breakpoint()` itself, and not at the next one."""
 _STOPPED: Final = re.compile(r"^ranks? ([\d,-]+) at ", re.MULTILINE)
 
 
@@ -19,7 +22,8 @@ class Prompt:
     """A cell that will stop. `with Prompt(kernel, code) as prompt: prompt.type("p x")`.
 
     What is typed is an answer to the question that is open; on leaving, the cell has ended. Nothing
-    is typed before these ranks have stopped: a slow one is told of after the first question.
+    is typed before these ranks have stopped: a slow one is told of after the first question. Then
+    they stand at the line below their breakpoint.
     """
 
     def __init__(self, kernel: KernelClient, code: str, ranks: set[int] | None = None) -> None:
@@ -31,6 +35,9 @@ class Prompt:
     def __enter__(self) -> Self:
         if self._ranks:
             self.kernel.until(lambda: self._ranks <= stopped(self.cell.text()))
+            if STOPS_EARLY:
+                self.at()
+                self.kernel.answer("cast all n")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

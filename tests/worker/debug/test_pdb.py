@@ -236,7 +236,7 @@ def test_who_has_looked_into_a_failure_is_done_with_it_when_he_says_so():
     @contextlib.contextmanager
     def looking():
         yield
-        told_before.append(bool(prompt.went))
+        told_before.append(any(event.event == "goes" for event in prompt.events))
 
     try:
         exec(compile("1 / 0", "/users/a.py", "exec"), {})
@@ -246,4 +246,4 @@ def test_who_has_looked_into_a_failure_is_done_with_it_when_he_says_so():
     debugger.reset()
     prompt.call(debugger.interaction, None, failure)
     assert told_before == [False]
-    assert prompt.went == [False]
+    assert [event.stepping for event in prompt.events if event.event == "goes"] == [False]

@@ -382,6 +382,7 @@ def run_rank(program):
 
 def test_a_forked_child_writes_to_the_descriptors():
     said = run_rank("""
+import warnings; warnings.simplefilter("ignore")  # of forks beside threads, from Python 3.12 on
 sent = []
 pump = install(lambda: 1, lambda *what, blocks: sent.append(what), Window())
 print("parent's")
