@@ -42,6 +42,12 @@ def in_queue(cluster):
     return cluster.run("squeue", "-h", "-o", "%i").split()
 
 
+def on_nodes(cluster):
+    """The nodes of the job in the queue."""
+    short = cluster.run("squeue", "-h", "-o", "%N").strip()
+    return set(cluster.run("scontrol", "show", "hostnames", short).split())
+
+
 def lose_host(node):
     """Kill our host on a node."""
     [joined] = [pid for pid in node.processes() if "-m monarch_nb.host.join" in said(pid)]
@@ -71,21 +77,22 @@ def test_a_spare_takes_the_place_of_a_lost_host_then_its_own_node_does(cluster):
     assert job.status()[1:4] == (Stage.UP, 3, 3)
     procs = hosts.spawn_procs()
     where = procs.spawn("where", Where)
-    assert names(where) == ["node1", "node2"]
+    stays, lost = names(where)
+    [spare] = on_nodes(cluster) - {stays, lost}
+    nodes = {node.name: node for node in cluster.nodes}
     assert counts(where) == [1, 1]
-    node2, node3 = cluster.nodes[1:3]
-    cluster.drain(node2)
-    lose(node2, procs, 1)
+    cluster.drain(nodes[lost])
+    lose(nodes[lost], procs, 1)
     procs.heal()
-    assert names(where) == ["node1", "node3"]
+    assert names(where) == [stays, spare]
     assert counts(where) == [2, 1]
     assert inside.state(procs).moves == ["rank 1 is on trainers 2 now"]
-    cluster.resume(node2)
-    lose(node3, procs, 1)
+    cluster.resume(nodes[lost])
+    lose(nodes[spare], procs, 1)
     procs.heal()
     found = names(where)
-    assert found[0] == "node1"
-    assert found[1] in ("node2", "node3"), "a step of the same job"
+    assert found[0] == stays
+    assert found[1] in (lost, spare), "a step of the same job"
     assert len(in_queue(cluster)) == 1
     assert job.status().stage is Stage.UP
     assert counts(where) == [3, 1]

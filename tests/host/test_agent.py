@@ -247,7 +247,8 @@ def test_a_zygote_with_torch_has_one_thread_and_its_ranks_differ():
     with host(preload=PRELOAD) as agent:
         ready = agent.hear("ready")
         assert ready["threads"] == 1
-        assert ready["versions"]["torch"] == metadata.version("torch")
+        version = ready["versions"]["torch"].partition("+")[0]  # +cu130: how it was built
+        assert version == metadata.version("torch").partition("+")[0]
         tasks = os.listdir(f"/proc/{ready['zygote']}/task")
         assert tasks == [str(ready["zygote"])]
         found = [agent.facts(proc) for proc in agent.spawn(4)]

@@ -170,6 +170,7 @@ def test_actors_stop_where_they_fail(actors):
             kernel.interrupt()
             kernel.finish(prompt.cell)
         assert "fine" in kernel.ok(f"{actor}.fine.call().get()").shown
+    kernel.ok("%mesh pdb off --name failing")
 
 
 def test_debug_after_a_failure_here_is_ipythons(kernel):
