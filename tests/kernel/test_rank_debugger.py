@@ -240,7 +240,7 @@ def test_pause(page, kernel):
 
 
 def test_pause_of_what_prints(page, kernel):
-    """It is in the runtime's code nearly always, and is asked again before it has gone on."""
+    """It is in the runtime's code nearly always."""
     code = "%%mesh 1\ngo_on = True\nwhile go_on:\n    print('runs', flush=True)\nprint('over')"
     cell = page.run(code)
     kernel.until(lambda: "runs" in cell.text())
@@ -253,6 +253,20 @@ def test_pause_of_what_prints(page, kernel):
     page.evaluate(page.event("stopped"), "go_on = False")
     page.resume()
     assert "over" in kernel.finish(cell).text()
+
+
+def test_pause_of_what_has_not_yet_gone_on(page, kernel):
+    look_s = "%%mesh 1\nimport pydevd\npydevd.TIMEOUT_SLOW = {}"
+    kernel.ok(look_s.format(0.3))  # how long it takes to see that it may go on
+    cell = page.run("%%mesh 1\ngo_on = True\nwhile go_on:\n    pass\nprint('over')")
+    kernel.until(lambda: page.ask("pause", threadId=1)["success"])
+    for go_on in (True, True, False):
+        page.evaluate(page.event("stopped"), f"go_on = {go_on}")
+        page.resume()
+        if go_on:
+            page.ok("pause", threadId=1)
+    assert "over" in kernel.finish(cell).text()
+    kernel.ok(look_s.format(0.01))
 
 
 def test_breakpoint_stops_nobody_else(page, kernel):

@@ -472,6 +472,35 @@ SABOTAGES: Final = (
         "        if entry.done:\n            pass\n",
         "tests/core/hangs/test_collectives.py",
     ),
+    # the visual debugger
+    Sabotage(
+        "a pause is lost where the user's code has called ours",
+        "monarch_nb/debugger/pydevd.py",
+        " or self._is_called_by_user(frame))",
+        ")",
+        "tests/kernel/test_rank_debugger.py::test_pause_of_what_prints",
+    ),
+    Sabotage(
+        "a thread that has just been let go is paused with nobody told",
+        "monarch_nb/debugger/pydevd.py",
+        "any(self._is_let_go(each) for each in wanted)",
+        "False",
+        "tests/kernel/test_rank_debugger.py::test_pause_of_what_has_not_yet_gone_on",
+    ),
+    Sabotage(
+        "a step is lost between two statements of a cell",
+        "monarch_nb/debugger/pydevd.py",
+        "self._is_between_statements(frame) or ",
+        "",
+        "tests/kernel/test_debugged_controller.py",
+    ),
+    Sabotage(
+        "what the stop button takes from a prompt of pdb stays in memory",
+        "monarch_nb/worker/debug/pdb.py",
+        "            self.is_asking = False\n            self.forget()\n",
+        "            self.is_asking = False\n",
+        "tests/worker/debug/test_pdb.py",
+    ),
     # what a person reads
     Sabotage(
         "a question is cleared away with the line above it",
