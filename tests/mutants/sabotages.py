@@ -481,13 +481,6 @@ SABOTAGES: Final = (
         "tests/kernel/test_rank_debugger.py::test_pause_of_what_prints",
     ),
     Sabotage(
-        "a thread that has just been let go is paused with nobody told",
-        "monarch_nb/debugger/pydevd.py",
-        "any(self._is_let_go(each) for each in wanted)",
-        "False",
-        "tests/kernel/test_rank_debugger.py::test_pause_of_what_has_not_yet_gone_on",
-    ),
-    Sabotage(
         "a step is lost between two statements of a cell",
         "monarch_nb/debugger/pydevd.py",
         "self._is_between_statements(frame) or ",
