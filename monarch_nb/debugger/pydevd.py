@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from traceback import walk_stack
 from types import FrameType, ModuleType
 from typing import Any, ClassVar, Final, Protocol
 
@@ -115,7 +116,6 @@ class Tracer:
         self._listener = listener
         self._on_trace_lost = on_trace_lost
         self._post_mortem: set[int] = set()
-        self._held: set[int] = set()
         self._pydevd = _loaded()
         with _connecting_to(self._pydevd, self._wire):
             self._pydevd.settrace(
@@ -150,7 +150,7 @@ class Tracer:
         """Stop these threads (their idents) at the next line of the user's that they run."""
         api = _part("_pydevd_bundle.pydevd_api").PyDevdAPI()
         wanted = _of_idents(threads)
-        while any(self._is_let_go(each) for each in wanted):  # it would be held on, with no event
+        while any(_is_let_go(each) for each in wanted):  # it would be held on, with no event
             time.sleep(LOOK_S)
         with self._db._main_lock:
             for name in _names_of(wanted):
@@ -201,11 +201,7 @@ class Tracer:
     def holds(self, thread: int) -> bool:
         """Tell whether a thread is in the debugger: held, or on its way in or out."""
         frame = sys._current_frames().get(thread)
-        if frame is not None and _is_debuggers(frame):
-            return True
-        while frame is not None and frame.f_code is not Tracer._wait_suspended.__code__:
-            frame = frame.f_back
-        return frame is not None
+        return frame is not None and (_is_debuggers(frame) or _is_waiting(frame))
 
     def end(self) -> None:
         """Let all threads go on, and leave nothing behind."""
@@ -237,13 +233,11 @@ class Tracer:
         held: object = None
         try:
             self._listener.pause(thread.ident, place_of(frame))
-            self._held.add(thread.ident)
             held = self._wait(thread, frame, *rest, **named)
         except BaseException as raised:  # noqa: BLE001  an interrupt: it goes on with that
             interrupt = raised
         while True:  # here, for Python looks for signals where a function begins: before its `try`
             try:
-                self._held.discard(thread.ident)
                 if interrupt is not None:
                     self._let_go(thread)
                 self._listener.unpause(thread.ident)
@@ -256,10 +250,6 @@ class Tracer:
             return held
         finally:
             del interrupt  # it and this frame would hold one another
-
-    def _is_let_go(self, thread: TracedThread) -> bool:
-        # It may go on, and has not woken up yet
-        return thread.ident in self._held and thread.additional_info.pydev_state == _RUNS
 
     def _is_runtimes(self, frame: FrameType) -> bool:
         # Whether it was the runtime that called this, for itself: a step out of the user's code
@@ -274,10 +264,7 @@ class Tracer:
         return at is not None and at.f_code.co_filename.startswith(self._runtime)
 
     def _is_called_by_user(self, frame: FrameType) -> bool:
-        at = frame.f_back
-        while at is not None and self._is_hidden(at.f_code.co_filename):
-            at = at.f_back
-        return at is not None
+        return not all(self._is_hidden(at.f_code.co_filename) for at, _ in walk_stack(frame))
 
     def _is_hidden(self, path: str) -> bool:
         return path.startswith(self._runtime) or is_library(path)
@@ -323,6 +310,17 @@ def end_at_users_frame(error: BaseException) -> None:
 def _is_debuggers(frame: FrameType) -> bool:
     code = frame.f_code
     return "pydevd" in code.co_filename or "pydevd" in code.co_qualname  # the latter of Cython's
+
+
+def _is_waiting(frame: FrameType) -> bool:
+    return any(at.f_code is Tracer._wait_suspended.__code__ for at, _ in walk_stack(frame))
+
+
+def _is_let_go(thread: TracedThread) -> bool:
+    # It may go on, and has not woken up yet
+    frame = sys._current_frames().get(thread.ident)
+    is_waiting = frame is not None and _is_waiting(frame)
+    return is_waiting and thread.additional_info.pydev_state == _RUNS
 
 
 def untrace_child() -> None:

@@ -43,9 +43,9 @@ def in_queue(cluster):
 
 
 def on_nodes(cluster):
-    """The nodes of the job in the queue."""
+    """The nodes of the job in the queue, in order."""
     short = cluster.run("squeue", "-h", "-o", "%N").strip()
-    return set(cluster.run("scontrol", "show", "hostnames", short).split())
+    return cluster.run("scontrol", "show", "hostnames", short).split()
 
 
 def lose_host(node):
@@ -78,7 +78,7 @@ def test_a_spare_takes_the_place_of_a_lost_host_then_its_own_node_does(cluster):
     procs = hosts.spawn_procs()
     where = procs.spawn("where", Where)
     stays, lost = names(where)
-    [spare] = on_nodes(cluster) - {stays, lost}
+    [spare] = set(on_nodes(cluster)) - {stays, lost}
     nodes = {node.name: node for node in cluster.nodes}
     assert counts(where) == [1, 1]
     cluster.drain(nodes[lost])
@@ -162,8 +162,7 @@ def test_the_way_into_a_host_is_a_step_of_the_job(cluster):
     host = inside.state(procs).agents[1] >> 48
     command = job.shell_command(host)
     [number] = in_queue(cluster)
-    nodes = cluster.run("squeue", "-h", "-o", "%N").strip()
-    [_, second] = cluster.run("scontrol", "show", "hostnames", nodes).split()
+    _, second = on_nodes(cluster)
     assert command == f"srun --jobid={number} --overlap --nodelist={second} --pty bash"
     without = [word for word in command.split()[:-2] if word != "--pty"]
     assert cluster.run(*without, "hostname") == f"{second}\n"

@@ -80,6 +80,20 @@ class FrontEnd:
         self.gutter(cell, line)
         return self.run(cell), self.event("stopped")
 
+    def pause(self) -> dict[str, Any]:
+        """The pause button; what has stopped."""
+        self.ok("pause", threadId=1)
+        return self.event("stopped")
+
+    def step(self, *steps: str) -> list[tuple[str, int]]:
+        """Leave each stop by one of these; the places at which it has stopped."""
+        places = []
+        for step in steps:
+            stopped = self.event("stopped")
+            places.append(self.place(stopped))
+            self.ok(step, threadId=stopped["threadId"])
+        return places
+
     def frames(self, stopped: dict[str, Any]) -> list[dict[str, Any]]:
         """The call stack of what has stopped."""
         return self.ok("stackTrace", threadId=stopped["threadId"])["stackFrames"]

@@ -69,11 +69,7 @@ def test_it_stops_in_a_cell_and_goes_on(page, kernel):
 def test_steps(page, kernel):
     page.gutter(CELL, 9)
     cell = page.run(CELL)
-    places = []
-    for step in ("stepIn", "next", "next", "stepOut"):
-        stopped = page.event("stopped")
-        places.append(page.place(stopped))
-        page.ok(step, threadId=stopped["threadId"])
+    places = page.step("stepIn", "next", "next", "stepOut")
     places.append(page.place(page.event("stopped")))
     assert places == [
         ("<module>", 9), ("work", 5), ("work", 6), ("work", 7), ("<module>", 9)
@@ -86,11 +82,7 @@ def test_steps_from_one_statement_of_the_cell_to_the_next(page, kernel):
     """IPython runs each by itself, with code of its own in between."""
     page.gutter(CELL, 2)
     cell = page.run(CELL)
-    places = []
-    for step in ("next", "next", "next", "next"):
-        stopped = page.event("stopped")
-        places.append(page.place(stopped))
-        page.ok(step, threadId=stopped["threadId"])
+    places = page.step("next", "next", "next", "next")
     assert places == [("<module>", 2), ("<module>", 4), ("<module>", 9), ("<module>", 10)]
     assert kernel.finish(cell).status == "ok"
     assert kernel.finish(page.run("'next'\n'cell'")).status == "ok"
@@ -100,11 +92,9 @@ def test_a_pause_of_what_prints(page, kernel):
     cell = page.run("go_on = True\nwhile go_on:\n    print('runs', flush=True)\nprint('over')")
     kernel.until(lambda: "runs" in cell.text())
     for _ in range(10):
-        page.ok("pause", threadId=1)
-        assert page.place(page.event("stopped")) in {("<module>", 2), ("<module>", 3)}
+        assert page.place(page.pause()) in {("<module>", 2), ("<module>", 3)}
         page.resume()
-    page.ok("pause", threadId=1)
-    page.evaluate(page.event("stopped"), "go_on = False")
+    page.evaluate(page.pause(), "go_on = False")
     page.resume()
     assert "over" in kernel.finish(cell).text()
 

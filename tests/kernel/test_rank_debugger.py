@@ -84,11 +84,7 @@ def test_the_frame_is_that_of_the_cell_in_the_notebook(page, kernel):
 def test_steps(page, kernel):
     page.gutter(CELL, 9)
     cell = page.run(CELL)
-    places = []
-    for step in ("stepIn", "next", "next", "stepOut"):
-        stopped = page.event("stopped")
-        places.append(page.place(stopped))
-        page.ok(step, threadId=stopped["threadId"])
+    places = page.step("stepIn", "next", "next", "stepOut")
     stopped = page.event("stopped")
     places.append(page.place(stopped))
     assert places == [
@@ -231,8 +227,7 @@ def test_pause(page, kernel):
     assert not page.ask("pause", threadId=1)["success"]
     cell = page.run(code)
     kernel.until(lambda: "runs" in cell.text())
-    page.ok("pause", threadId=1)
-    stopped = page.event("stopped")
+    stopped = page.pause()
     assert page.place(stopped)[1] in {4, 5}
     page.evaluate(stopped, "go_on = False")
     page.resume()
@@ -240,17 +235,14 @@ def test_pause(page, kernel):
 
 
 def test_pause_of_what_prints(page, kernel):
-    """It is in the runtime's code nearly always."""
+    """While it prints, a rank is in our own code nearly always."""
     code = "%%mesh 1\ngo_on = True\nwhile go_on:\n    print('runs', flush=True)\nprint('over')"
     cell = page.run(code)
     kernel.until(lambda: "runs" in cell.text())
     for _ in range(20):
-        page.ok("pause", threadId=1)
-        stopped = page.event("stopped")
-        assert page.place(stopped) in {("<module>", 3), ("<module>", 4)}
+        assert page.place(page.pause()) in {("<module>", 3), ("<module>", 4)}
         page.resume()
-    page.ok("pause", threadId=1)
-    page.evaluate(page.event("stopped"), "go_on = False")
+    page.evaluate(page.pause(), "go_on = False")
     page.resume()
     assert "over" in kernel.finish(cell).text()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from traceback import walk_stack
 from types import FrameType
 from typing import Any, Final
 
@@ -56,10 +57,9 @@ class Controller(Debuggee):
 
     def is_between_statements(self, frame: FrameType) -> bool:
         """Return whether this is called by what runs a cell a statement at a time."""
-        at: FrameType | None = frame
-        while at is not None and at.f_code not in (self._statements, self._showing):
-            at = at.f_back
-        return at is not None and at.f_code is self._statements
+        codes = (at.f_code for at, _ in walk_stack(frame))
+        found = next((code for code in codes if code in (self._statements, self._showing)), None)
+        return found is self._statements
 
     def _trace_cell(self) -> None:
         if (tracer := self._tracer) is not None:

@@ -65,17 +65,6 @@ def users_frames(frames: Iterable[FrameType]) -> Iterator[FrameType]:
             yield frame
 
 
-@contextlib.contextmanager
-def _leaving_no_names(frame: FrameType) -> Iterator[None]:
-    # What pdb keeps among the locals for its commands: those of a cell are the user's namespace
-    try:
-        yield
-    finally:
-        if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            for name in ("__return__", "__exception__"):
-                frame.f_locals.pop(name, None)
-
-
 class RankPdb(pdb.Pdb):
     """One debugger of one thread.
 
@@ -147,9 +136,13 @@ class RankPdb(pdb.Pdb):
             self.channel.end(stepping=self._is_stepping or self._looks_for_breaks())
 
     def forget(self) -> None:
-        """Keep no frame that was looked at: after an interrupt pdb would keep all of them."""
-        for frame, _ in getattr(self, "stack", ()):  # pdb would leave those it went up from
+        """Keep no frame that was looked at, and leave no names in it: those of a cell are the
+        user's. After an interrupt pdb would keep all frames."""
+        for frame, _ in getattr(self, "stack", ()):
             frame.f_globals.pop("__pdb_convenience_variables", None)
+            if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+                frame.f_locals.pop("__return__", None)
+                frame.f_locals.pop("__exception__", None)
         super().forget()
         self.curframe_locals = {}
 
@@ -188,14 +181,9 @@ class RankPdb(pdb.Pdb):
         if self._is_machinery(frame):
             return
         if not is_end:
-            with _leaving_no_names(frame):
-                super().user_exception(frame, exc_info)
+            super().user_exception(frame, exc_info)
         elif self.stoplineno == -1 and self.stopframe is not self.botframe:
             self.set_step()  # `return` from a coroutine: it has, so on where it was awaited
-
-    def user_return(self, frame: FrameType, return_value: object) -> None:
-        with _leaving_no_names(frame):
-            super().user_return(frame, return_value)
 
     def dispatch_line(self, frame: FrameType) -> Trace:
         self._failing = None

@@ -153,8 +153,8 @@ def test_a_breakpoint_in_a_module_and_by_pdb(kernel, tmp_path):
     )
     kernel.ok(f"%%mesh\nimport sys; sys.path.insert(0, {str(tmp_path)!r})\nimport train_it")
     with Prompt(kernel, "%%mesh\ntrain_it.step(3)", ALL) as prompt:
-        prompt.sees("ranks 0-3 at train_it.py:")
-        prompt.sees("-> return x + 1\n")
+        at = "4 step()\n-> pdb.set_trace()\n" if STOPS_EARLY else "5 step()\n-> return x + 1\n"
+        prompt.sees(f"ranks 0-3 at train_it.py:{at}")
         prompt.type("s")
         prompt.sees("--Return--")
         prompt.type("u")
@@ -230,6 +230,7 @@ def test_a_second_debugger_takes_a_prompt_over_when_it_is_told_to(kernel):
             prompt.sees("the prompt was taken over by a terminal")
             assert prompt.at() == "(mesh) "
             shown, _ = other.communicate(timeout=30)
+        assert other.returncode == 0
         assert shown.startswith("rank 0 at Cell In[")
         assert "(mesh) there is no command 'p y'; help shows them\n" in shown
         assert "(rank 0) 42\n" in shown

@@ -16,6 +16,7 @@ import monarch_nb
 from monarch_nb.core.wire.messages.debug import DebugEvent, DebugInput
 from monarch_nb.worker.debug.channel import MAX_CHARS, DebugChannel
 from monarch_nb.worker.debug.pdb import RankPdb
+from tests.notebook.prompts import STOPS_EARLY
 
 USER = """\
 def leaf(n):
@@ -41,7 +42,7 @@ async def fails():
     1 / 0
 """
 FILE = "/users/train.py"
-FIRST = ["n"] if sys.version_info >= (3, 13) else []  # there it stops at the call itself
+FIRST = ["n"] if STOPS_EARLY else []
 OURS = "def call(action, *args):\n    return action(*args)\n"
 
 
