@@ -140,9 +140,11 @@ class RankPdb(pdb.Pdb):
         user's. After an interrupt pdb would keep all frames."""
         for frame, _ in getattr(self, "stack", ()):
             frame.f_globals.pop("__pdb_convenience_variables", None)
-            if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-                frame.f_locals.pop("__return__", None)
-                frame.f_locals.pop("__exception__", None)
+            is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+            names: object = {} if is_function else frame.f_locals
+            if isinstance(names, dict):  # while it runs a comprehension, Python 3.13 has none here
+                names.pop("__return__", None)
+                names.pop("__exception__", None)
         super().forget()
         self.curframe_locals = {}
 
