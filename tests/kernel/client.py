@@ -95,12 +95,12 @@ def hosts(manager: Any) -> set[int]:
     return {pid for pid in found if "monarch_nb.host" in describe_process(pid)}
 
 
-def wait_for_hosts(manager: Any) -> None:
+def wait_for_hosts(manager: Any, ahead: int = 2) -> None:
     """A Monarch kernel starts them ahead of its first mesh; the leak check counts what it finds.
     Where a kept mesh waits for a kernel it starts none."""
     if not all(each.is_driven() for each in kept_record.all_records()):
         return
-    eventually(lambda: len(hosts(manager)) == 2, what="agent and zygote, started ahead")
+    eventually(lambda: len(hosts(manager)) >= ahead, what="agent and zygote, started ahead")
 
 
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
@@ -118,7 +118,8 @@ def _reserve() -> socket.socket:
 class KernelClient:
     """`with KernelClient("monarch") as k: k.run("1+1")`."""
 
-    def __init__(self, name: str, **manager: Any) -> None:
+    def __init__(self, name: str, *, ahead: int = 2, **manager: Any) -> None:
+        self._ahead = ahead  # how many of agent and zygote live on until the first mesh
         self._reserved = {} if "transport" in manager else {port: _reserve() for port in _PORTS}
         ports = {name: each.getsockname()[1] for name, each in self._reserved.items()}
         self.manager = KernelManager(kernel_name=name, cache_ports=False, **ports, **manager)
@@ -127,7 +128,11 @@ class KernelClient:
 
     def __enter__(self) -> Self:
         self.manager.start_kernel()
-        self.connect()
+        try:
+            self.connect()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def connect(self) -> None:
@@ -135,7 +140,7 @@ class KernelClient:
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
         if self.manager.kernel_name == "monarch":
-            wait_for_hosts(self.manager)
+            wait_for_hosts(self.manager, self._ahead)
 
     def hosts(self) -> set[int]:
         """The agents and zygotes of this kernel."""

@@ -51,7 +51,7 @@ def test_a_setting_names_what_ranks_find_loaded(monkeypatch):
 
 def test_a_name_that_is_wrong_is_told_in_one_line(monkeypatch):
     monkeypatch.setenv("MONARCH_NB_PRELOAD", "torhc")
-    with KernelClient("monarch") as kernel:
+    with KernelClient("monarch", ahead=1) as kernel:  # the zygote ends at once
         said = kernel.run("%mesh up --gpus 1").error
         assert "no module 'torhc', which MONARCH_NB_PRELOAD names: install or correct it" in said
         assert "Traceback" not in said
