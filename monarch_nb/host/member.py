@@ -201,7 +201,7 @@ class HostMember:
         watch = PulseWatch(make, patience.judge)
         yield
         watch.close()
-        context.term()
+        wire.end_context(context)
 
     def _leave(self, why: str) -> None:
         self._thread.loop.call(lambda: self._gateway.leave_controller(why))

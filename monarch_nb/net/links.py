@@ -207,7 +207,7 @@ class Links:
             if self._relay is not None:
                 self._relay.close(linger_s)
         self._inbox.close(0)
-        self._context.term()
+        wire.end_context(self._context)
         self._streams.close()
         self._loop.close()
         for path in wire.socket_paths(self.run_dir, self.process):

@@ -106,7 +106,7 @@ class LocalProcesses:
             self._lender.close()
 
     def close(self) -> None:
-        self._context.destroy(0)
+        wire.end_context(self._context)
 
     def _write(self, process: int, bodies: Sequence[Buffer]) -> None:
         if (take := self._here.get(process)) is not None:

@@ -17,6 +17,7 @@ import fcntl
 import ipaddress
 import os
 import re
+import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,6 +59,20 @@ def new_context(io_threads: int = 1) -> Context:
     context: Context = zmq.Context(io_threads)
     context.set(zmq.MAX_SOCKETS, _MAX_SOCKETS)
     return context
+
+
+def end_context(context: Context) -> None:
+    """Close what sockets are left and end the context, whatever signal comes meanwhile.
+
+    One with a handler would end libzmq's wait for its own threads, and SIGCHLD has one once a
+    `DataLoader` of PyTorch has had workers. pyzmq then takes the context for ended, and they and
+    their descriptors stay for as long as the process lives.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        context.destroy(0)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def inbox_path(run_dir: Path, process: int) -> str:

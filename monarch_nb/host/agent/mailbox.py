@@ -103,7 +103,7 @@ class Mailbox:
         if self._relay is not None:
             self._relay.close(_LINGER_S if deliver else 0)
         self._relay_loop.close()
-        self._context.term()
+        wire.end_context(self._context)
         self.drop(self._process)
 
     def _parse(self, parts: list[bytes]) -> list[frames.Message]:

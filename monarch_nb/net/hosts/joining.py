@@ -128,7 +128,7 @@ class JoinServer:
         os.close(self._ending)
         self._server.close(0)
         self._auth.stop()
-        self._context.destroy(0)
+        wire.end_context(self._context)
 
     def _run(self) -> None:
         poller = zmq.Poller()
@@ -230,7 +230,7 @@ class Joins:
             self._end(host)
         with self._waking:
             os.close(self._wakeup)
-        self._context.destroy(0)
+        wire.end_context(self._context)
 
     def _answered(self, host: int, asked: _Asked) -> None:
         parts = asked.socket.recv_multipart()
@@ -323,7 +323,7 @@ def _ask(
     except zmq.Again:
         return None
     finally:
-        context.destroy(0)
+        wire.end_context(context)
 
 
 def _wait_for(socket: Socket, event: int, deadline: float) -> None:
