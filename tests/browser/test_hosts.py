@@ -1,10 +1,12 @@
 """A mesh on several hosts in JupyterLab: the live line, the status, the picture, the form."""
 
+import re
 import shutil
 
 import pytest
+from playwright.sync_api import Page, WebSocketRoute
 
-from tests.browser.lab import Notebook, picture
+from tests.browser.lab import Notebook, Server, picture
 from tests.browser.mesh_page import MeshPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
@@ -83,3 +85,54 @@ def test_the_panel_says_why_hosts_did_not_come(new_notebook: Notebook) -> None:
     failed.wait_for(state="detached")
     panel.get_by_label("Sizes").fill("gpus=2 gpus=3")
     panel.get_by_text('"gpus" is there twice').wait_for()
+
+
+class LateKernels:
+    """What kernels say waits until it is let go; what the page sends to them is kept."""
+
+    def __init__(self, page: Page) -> None:
+        self._held: list[tuple[WebSocketRoute, str | bytes]] | None = []
+        self.sent = b""
+        page.route_web_socket(re.compile("/api/kernels/.*/channels"), self._route)
+
+    def let_go(self) -> None:
+        held, self._held = self._held, None
+        for socket, said in held or ():
+            socket.send(said)
+
+    def _route(self, socket: WebSocketRoute) -> None:
+        kernel = socket.connect_to_server()
+
+        def say(said: str | bytes) -> None:
+            if self._held is None:
+                socket.send(said)
+            else:
+                self._held.append((socket, said))
+
+        def take(sent: str | bytes) -> None:
+            self.sent += sent if isinstance(sent, bytes) else sent.encode()
+            kernel.send(sent)
+
+        kernel.on_message(say)
+        socket.on_message(take)
+
+
+def test_a_kernel_that_says_late_what_it_can_is_asked_in_one_place(
+    page: Page, server: Server
+) -> None:
+    """A subshell reads by itself: of two, the one may have a question before the other knows who
+    asks, and nobody answers it."""
+    kernels = LateKernels(page)
+    page.goto(server.url("lab"), wait_until="domcontentloaded")
+    page.click(".jp-LauncherCard[data-category='Notebook'][title='Monarch']")
+    page.wait_for_timeout(3_000)  # the page has waited for it in vain
+    kernels.let_go()
+    lab = MeshPage(Notebook(page))
+    lab.open()
+    lab.panel.get_by_label("Where").select_option("processes")
+    lab.status("no mesh")
+    [mesh] = re.findall(rb'"comm_id":"([^"]+)","target_name":"monarch_nb.mesh"', kernels.sent)
+    found = rb'"subshell_id":"([^"]+)"[^}]*}[^}]*}[^}]*}{"comm_id":"' + mesh
+    places = re.findall(found, kernels.sent)
+    assert len(places) > 3
+    assert len(set(places)) == 1

@@ -28,9 +28,12 @@ export async function openComm(kernel: Kernel.IKernelConnection): Promise<Comm> 
 async function labComm(kernel: Kernel.IKernelConnection, isKnown = false): Promise<Comm> {
   const comm = kernel.createComm(TARGET);
   if (!isKnown) {
+    // JupyterLab would move it to another subshell once it knows the kernel. What is sent there may be read before
+    // the comm is open here, and is lost then.
+    Object.assign(comm, { commsOverSubshells: 'disabled' });
     const subshell = await subshellOf(kernel);
     if (subshell !== null) {
-      Object.assign(comm, { _subshellId: subshell });
+      Object.assign(comm, { _subshellId: subshell, _commsOverSubshells: 'perComm' }); // it ends with the comm
     }
   } else if (kernel.supportsSubshells) {
     const { subshellStarted } = comm as unknown as { subshellStarted?: Promise<void> };
