@@ -75,7 +75,7 @@ class Rank:
     def interrupted(self, code, tmp_path):
         """Run a cell that makes a file named by `here` and goes on; send SIGINT then."""
         here = tmp_path / "here"
-        self.start(f"here = open({str(here)!r}, 'w').close\n{code}")
+        self.start(f"import pathlib; here = pathlib.Path({str(here)!r}).touch\n{code}")
         eventually(here.exists, 10)
         self.process.send_signal(signal.SIGINT)
         return self.answer()

@@ -12,7 +12,7 @@ from tests.worker.cells.cell_rank import FILE
 
 
 @pytest.mark.parametrize("code, line", [
-    ("here()\nwhile True: pass", 4),
+    ("while not here(): here = bool", 3),
     ("import time\nhere(); time.sleep(60)", 4),
     ("import asyncio\nhere(); await asyncio.sleep(60)", 4),
     ("import asyncio\nhere(); asyncio.run(asyncio.sleep(60))", 4),
