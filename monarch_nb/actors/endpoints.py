@@ -90,7 +90,7 @@ class Endpoint(Generic[P, R]):
         call._begin(proc, target, tag)
         call.expect()
         _cast(proc, target, payload, call.port, tag)
-        end_if_lost(proc, call)
+        proc.look_for_dead(call)
         return call
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -118,7 +118,7 @@ class Endpoint(Generic[P, R]):
         call._begin(proc, target, tag)
         items = call.expect()
         _cast(proc, target, payload, call.port, tag)
-        end_if_lost(proc, call)
+        proc.look_for_dead(call)
         return iter(items)
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -197,19 +197,12 @@ class Endpoint(Generic[P, R]):
         proc.send(
             target.processes[0], CALL, target.port, payload, reply=call.port, rank=index, tag=tag
         )
-        if proc.dead:
-            end_if_lost(proc, call)
+        proc.look_for_dead(call)
         return call
 
 
 def _cast(proc: Proc, target: Target, payload: Payload, reply: int, tag: int) -> None:
     proc.cast(target.receivers(proc), CALL, target.port, payload, reply=reply, tag=tag)
-
-
-def end_if_lost(proc: Proc, call: Any) -> None:
-    for process in list(proc.dead):
-        if call.waits_for(process) and not call.done():
-            call.lost(proc.dead[process])
 
 
 class PlainMethod:

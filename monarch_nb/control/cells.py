@@ -69,6 +69,7 @@ class CellRun(Waiter):
         self._heard: set[int] = set()
         self._early: list[tuple[int, messages.CellOutcome]] | None = None  # see `resume`
         self._ending = threading.Lock()
+        self._ended: set[int] = set()  # of `outcomes`, and about to be there
         self._done = threading.Event()
         self._port = self._proc.new_port()
         self._proc.waiting[self._port] = self
@@ -141,7 +142,7 @@ class CellRun(Waiter):
             self._client.output.cell_of[process] = self.tag
         receivers = self._proc.receivers(self._rank_of.items())
         self._proc.cast(receivers, CONTROL, CONTROL_PORT, payload, reply=self._port, tag=self.tag)
-        self._look_at_the_dead()
+        self._proc.look_for_dead(self)
 
     def recalled(self) -> None:
         """Let it end: what was printed before is recalled."""
@@ -149,11 +150,6 @@ class CellRun(Waiter):
             early, self._early = self._early or [], None
         for rank, outcome in early:
             self._end(rank, outcome)
-
-    def _look_at_the_dead(self) -> None:
-        for process in list(self._proc.dead):
-            if self.waits_for(process):
-                self.lost(self._proc.dead[process])
 
     def resume(self, cell: KeptCell) -> None:
         """Have one be answered here that an earlier controller has sent. It ends no sooner than
@@ -165,7 +161,7 @@ class CellRun(Waiter):
         self._proc.control_all(
             self._rank_of, ResumeCell(cell.source, cell.reply), reply=self._port, tag=self.tag
         )
-        self._look_at_the_dead()
+        self._proc.look_for_dead(self)
 
     def deliver(self, message: Message) -> None:
         """Take the word of a rank that has ended the cell, or heard that it is to stop. Inbox
@@ -239,13 +235,16 @@ class CellRun(Waiter):
             if self._early is not None:
                 self._early.append((rank, outcome))
                 return
-        if rank in self.outcomes:  # it was lost while its output was awaited
-            return
+            if rank in self._ended:  # it was lost while its output was awaited, or twice
+                return
+            self._ended.add(rank)
         if outcome.status in _FAILED and self._fail_fast:
             self._proc.call_failed(self.state, self._port, [rank])
-        self.outcomes[rank] = outcome
+        with self._ending:
+            self.outcomes[rank] = outcome
+            is_last = len(self.outcomes) == len(self._rank_of)
         self._client.elastic.ended_on(self, rank, outcome)
-        if len(self.outcomes) == len(self._rank_of):
+        if is_last:
             self._proc.waiting.pop(self._port, None)
             self._client.elastic.cell_ended(self)
             self._remember()

@@ -201,9 +201,7 @@ class Spawner:
             for index, (rank, process) in enumerate(zip(ranks, processes, strict=True)):
                 mine = spec._replace(rank=rank - index)
                 self.proc.control(process, mine, payload=payload, reply=call.port, rank=index)
-        for process in processes:
-            if process in self.proc.dead:
-                call.lost(self.proc.dead[process])
+        self.proc.look_for_dead(call)
         return call
 
     def _spawn_failed(

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from monarch_nb.actors.endpoints import end_if_lost
 from monarch_nb.core.errors.folding import fold_outputs, rank_words
 from monarch_nb.core.shape.extent import Extent, Shape, Slice
 from monarch_nb.core.shape.values import ValueMesh
@@ -115,7 +114,7 @@ def _sent(
             proc.control(
                 process, request, payload=payload, reply=call.port, rank=index, tag=call.tag
             )
-    end_if_lost(proc, call)
+    proc.look_for_dead(call)
     return call
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -82,6 +83,9 @@ class Proc:
         self.config = config
         self.pid = os.getpid()
         self.dead: dict[int, Exit] = {}
+        self.marking = threading.RLock()
+        """Held while losses are noted, with who waits for them; who holds it sees all of what was
+        lost together."""
         self._cut_off: set[int] = set()
         self._handlers: dict[str, Serve] = {}
         self.payloads = Payloads(self.host, config, self.dead, self._release)
@@ -376,7 +380,8 @@ class Proc:
             listener(state)
 
     def mark_dead(self, ended: Exit) -> None:
-        """Forget the outbox and leases of a process that is gone. `end_waits` has to follow."""
+        """Forget the outbox and leases of a process that is gone. `marking` is held; those whom
+        `waits_for` returns have to be told."""
         self.dead[ended.process] = ended
         if ended.unreachable_s is not None:
             self.cut_off(ended.process)
@@ -388,15 +393,24 @@ class Proc:
         """Take nothing from a process any more: what it says now is too late."""
         self._cut_off.add(process)
 
-    def end_waits(self, *ended: Exit) -> list[Waiter]:
-        """Fail all who wait for processes that are gone; returns them."""
-        told = []
-        for waiter in self.waiters():
-            for each in ended:
-                if waiter.waits_for(each.process):
-                    waiter.lost(each)
-                    told.append(waiter)
-        return told
+    def waits_for(self, ended: Collection[Exit]) -> list[tuple[Waiter, Exit]]:
+        """Return who waits for processes that are gone, each with what it has to be told."""
+        return [
+            (waiter, each)
+            for waiter in self.waiters()
+            for each in ended
+            if waiter.waits_for(each.process)
+        ]
+
+    def look_for_dead(self, waiter: Waiter) -> None:
+        """Fail one that has just begun to wait, if it waits for somebody who is gone. Who notes a
+        loss later finds it waiting: that nobody has waited is then not said."""
+        if not self.dead:
+            return
+        with self.marking:
+            gone = [each for each in self.dead.values() if waiter.waits_for(each.process)]
+        for each in gone:
+            waiter.lost(each)
 
     def waiters(self) -> list[Waiter]:
         return list(self.waiting.values())

@@ -222,8 +222,8 @@ SABOTAGES: Final = (
     Sabotage(
         "nobody is told of a death",
         "monarch_nb/process/supervision/supervision.py",
-        "        waiters = self.proc.end_waits(*new.values())\n",
-        "        waiters = []\n",
+        "            waits = self.proc.waits_for(new.values())\n",
+        "            waits = []\n",
         "tests/actors/test_deaths.py",
     ),
     Sabotage(

@@ -7,7 +7,6 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from monarch_nb.actors.endpoints import end_if_lost
 from monarch_nb.core.shape.extent import Extent, Shape
 from monarch_nb.core.wire.frames import CALL, REPLY, ROOT_PORT, Message
 from monarch_nb.core.wire.messages import agents as messages
@@ -110,7 +109,7 @@ def call_all(ledger: Ledger, proc: Proc, target: Target, order: Order) -> Gather
     call.begin(ledger, proc, target, order.number)
     receivers = target.receivers(proc)
     proc.cast(receivers, CALL, target.port, order.payload(), reply=call.port)
-    end_if_lost(proc, call)
+    proc.look_for_dead(call)
     return call
 
 
@@ -118,7 +117,7 @@ def call_one(ledger: Ledger, proc: Proc, target: Target, order: Order) -> Single
     call = make(Single)
     call.begin(ledger, proc, target, order.number)
     proc.send(target.processes[0], CALL, target.port, order.payload(), reply=call.port)
-    end_if_lost(proc, call)
+    proc.look_for_dead(call)
     return call
 
 

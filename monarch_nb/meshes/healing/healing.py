@@ -132,7 +132,7 @@ class Healing:
                 spawner.tell_to_stop(each.actors, each.ranks, each.actors.ended)
 
     def _dead(self, state: ProcsState) -> list[int]:
-        with self._supervision.marking:
+        with self._proc.marking:
             dead = self._proc.dead
             return [rank for rank, process in enumerate(state.processes) if process in dead]
 
@@ -277,7 +277,7 @@ class Healing:
     def _shrunk(self, state: S) -> S:
         # The living part: a grid where whole slices of one axis are gone, else a line. It takes the
         # place of the mesh that it was made from, whose handles and slices end.
-        with self._supervision.marking:
+        with self._proc.marking:
             dead = {r for r, process in enumerate(state.processes) if process in self._proc.dead}
             lost = dead | set(state.lost)
         living = [rank for rank in range(len(state.processes)) if rank not in lost]

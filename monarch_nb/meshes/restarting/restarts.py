@@ -179,7 +179,7 @@ class Restarts:
     def _give_up(self, procs: ProcsState, error: str) -> None:
         why = f"it could not be restarted: {error}"
         told: list[MeshFailure] = []
-        with self._supervision.marking:
+        with self._supervision.proc.marking:
             for actors in list(procs.actors):
                 if ranks := sorted(actors.returning):
                     told.append(actors.lost[ranks[0]].of(ranks))

@@ -47,8 +47,7 @@ class Question(Waiter, Generic[A]):
         proc.waiting[self._port] = self
         for request, asked in _grouped(requests):
             proc.control_all(asked, request, reply=self._port)
-        for process in requests.keys() & proc.dead.keys():
-            self.lost(proc.dead[process])
+        proc.look_for_dead(self)
         if not requests:
             self._end()
 

@@ -33,7 +33,7 @@ class MovedRanks:
         supervision.on_dead.append(self._died)
 
     def adopt(self, state: MeshState) -> None:
-        with self._supervision.marking:
+        with self._proc.marking:
             with self._lock:
                 self._known.setdefault(state.number, weakref.WeakSet()).add(state)
                 moved = self._moved.get(state.number)

@@ -362,16 +362,14 @@ class Supervision:
         """Each is called with a mesh of processes and those of its ranks that have new ones, before
         these run code of the user's, in the thread that heals."""
         self.on_losses: list[Callable[[list[MeshFailure]], list[MeshFailure]]] = []
-        """Each is called with what meshes of ours have lost, while `marking` is held; it returns
-        that of which owners are to be told: the rest is brought back."""
+        """Each is called with what meshes of ours have lost, while `proc.marking` is held; it
+        returns that of which owners are to be told: the rest is brought back."""
         self.on_told: list[Callable[[], None]] = []
         """Each is called when everybody has been told of a loss: what is lost may be replaced."""
         self.on_dead: list[Callable[[Mapping[int, Exit]], None]] = []
         """Each is called with processes that are gone, before anybody who waits for them is told,
-        while `marking` is held."""
+        while `proc.marking` is held."""
         self._lock = threading.Lock()
-        self.marking = threading.RLock()
-        """Held while losses are noted; who holds it sees all of what was lost together."""
 
     def own(self, state: MeshState) -> None:
         with self._lock:
@@ -419,7 +417,7 @@ class Supervision:
 
         What is lost together (a host) is given together, and told as one failure.
         """
-        with self.marking:
+        with self.proc.marking:
             new = {each.process: each for each in ended if each.process not in self.proc.dead}
             for process, each in new.items():
                 self.silent.pop(process, None)
@@ -427,8 +425,10 @@ class Supervision:
             for listen in self.on_dead:
                 listen(new)
             failures = self._failures_of(new)  # who is woken next finds the mesh as it is
-        waiters = self.proc.end_waits(*new.values())
-        told = {getattr(getattr(each, "target", None), "state", None) for each in waiters}
+            waits = self.proc.waits_for(new.values())
+        for waiter, each in waits:
+            waiter.lost(each)
+        told = {getattr(getattr(waiter, "target", None), "state", None) for waiter, _ in waits}
         for process, each in new.items():
             self._stop_owned_by(process)
             for listener in self.on_exit:
@@ -444,11 +444,13 @@ class Supervision:
     def controller_left(self, ended: Exit) -> None:
         """Go on without the controller: waits for it end, what it owns stays. What is owned by an
         actor that lived there ends with that."""
-        with self.marking:
+        with self.proc.marking:
             if ended.process in self.proc.dead:
                 return
             self.proc.mark_dead(ended)
-        self.proc.end_waits(ended)
+            waits = self.proc.waits_for([ended])
+        for waiter, _ in waits:
+            waiter.lost(ended)
         for actor in list(self._actors.values()):
             process, port = actor.instance.owner
             if process == ended.process and port != ROOT_PORT:
@@ -502,7 +504,7 @@ class Supervision:
 
     def failed(self, failure: MeshFailure) -> MeshFailure | None:
         """Note a failure; return what its owner is to be told, None where all is brought back."""
-        with self.marking:
+        with self.proc.marking:
             failure.state.lose(failure)
             told = next(iter(self._to_be_told([failure])), None)
         self._is_told()

@@ -21,7 +21,6 @@ from typing import Any, Final, TypeVar
 
 import torch
 
-from monarch_nb.actors.endpoints import end_if_lost
 from monarch_nb.actors.gate import Ticket, note
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.extent import Shape
@@ -251,7 +250,7 @@ class _Packet:
                 process, CALL, target.port, self._payload, reply=reply, rank=rank, tag=call.tag
             )
             self._next += 1
-        end_if_lost(proc, call)
+        proc.look_for_dead(call)
 
     def _encoded(self) -> Payload:
         proc = current.proc()
@@ -411,7 +410,7 @@ class Engine:
                         process, CALL, target.port, payload, reply=reply, rank=index, tag=call.tag
                     )
                     del left[0]
-                end_if_lost(proc, call)
+                proc.look_for_dead(call)
 
             unbroken(send)
             return call
