@@ -191,6 +191,9 @@ class CellRun(Waiter):
         state = self.mesh._state
         return Wait("cell", state.name, self.pending, len(state.processes), self.tag)
 
+    def awaited(self) -> list[int]:
+        return [each for each, rank in self._rank_of.items() if rank not in self.outcomes]
+
     def waits_for(self, process: int) -> bool:
         rank = self._rank_of.get(process)
         return rank is not None and rank not in self.outcomes

@@ -408,7 +408,8 @@ class Proc:
         if not self.dead:
             return
         with self.marking:
-            gone = [each for each in self.dead.values() if waiter.waits_for(each.process)]
+            awaited = dict.fromkeys(waiter.awaited())  # several actors may live in one process
+            gone = [self.dead[each] for each in awaited if each in self.dead]
         for each in gone:
             waiter.lost(each)
 
@@ -467,8 +468,12 @@ class Waiter:
     def wait_for_people(self) -> Wait | None:
         return None
 
-    def waits_for(self, process: int) -> bool:
+    def awaited(self) -> Collection[int]:
+        """Return the processes that have not answered yet."""
         raise NotImplementedError
+
+    def waits_for(self, process: int) -> bool:
+        return process in self.awaited()
 
     def lost(self, ended: Exit) -> None:
         raise NotImplementedError
@@ -494,8 +499,8 @@ class _Asked(Waiter):
         if self._proc.waiting.pop(self.port, None) is not None:
             self._then(answer_of(self._kind, message))
 
-    def waits_for(self, process: int) -> bool:
-        return process == self._process
+    def awaited(self) -> Collection[int]:
+        return (self._process,)
 
     def abandon(self, ended: Exit) -> None:
         self.lost(ended)

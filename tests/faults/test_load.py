@@ -2,6 +2,7 @@
 
 import os
 import signal
+import statistics
 import time
 from collections import Counter
 
@@ -10,6 +11,7 @@ import pytest
 
 from monarch_nb import CallInterrupted, RankExited
 from monarch_nb.control.client import client
+from monarch_nb.process.exit import Exit
 from tests.support import eventually, rss_bytes
 
 pytestmark = pytest.mark.alone
@@ -140,3 +142,21 @@ def test_a_gigabyte_to_eight_ranks_holds_up_nobody(mesh, goal):
     assert len(back.get(timeout=60)) == GIGABYTE
     grown = (rss_bytes() - before) / GIGABYTE
     goal("1 GB there and back: GB that the caller has grown by", grown, 2.4)
+
+
+def test_a_call_takes_no_longer_after_thousands_of_deaths(mesh):
+    """Of ranks that were replaced since, in a session of days."""
+    workers = mesh(8).workers
+
+    def call_s() -> float:
+        began = time.perf_counter()
+        workers.add.call(1).get(timeout=5)
+        return time.perf_counter() - began
+
+    before_s = statistics.median(call_s() for _ in range(200))
+    others = range(10_000)  # no process has such a number
+    client().proc.dead.update((each, Exit(each)) for each in others)
+    after_s = statistics.median(call_s() for _ in range(200))
+    for each in others:
+        del client().proc.dead[each]
+    assert after_s < 2 * before_s

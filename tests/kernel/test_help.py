@@ -95,11 +95,14 @@ def running(kernel: KernelClient, code: str) -> Iterator[Any]:
         kernel.finish(cell)
 
 
+BUSY = "print('started', flush=True)\nwhile True: pass"
+
+
 @pytest.mark.parametrize("code", [
     "%%mesh\nimport time\nprint('started', flush=True)\ntime.sleep(30)",
-    "%%mesh\nprint('started', flush=True)\nwhile True: pass",
+    pytest.param(f"%%mesh\n{BUSY}", marks=pytest.mark.alone),
     "import time\nprint('started', flush=True)\ntime.sleep(30)",
-    "print('started', flush=True)\nwhile True: pass",
+    pytest.param(BUSY, marks=pytest.mark.alone),
     "import asyncio\nprint('started', flush=True)\nawait asyncio.sleep(30)",
 ])  # fmt: skip
 def test_while_a_cell_runs(kernel, code):

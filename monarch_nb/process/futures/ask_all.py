@@ -66,6 +66,9 @@ class Question(Waiter, Generic[A]):
         if kind is not None:
             self._settle(message.source, answer_of(kind, message))
 
+    def awaited(self) -> list[int]:
+        return [process for process in self._kinds if process not in self.answers]
+
     def waits_for(self, process: int) -> bool:
         return process in self._kinds and process not in self.answers
 

@@ -128,17 +128,14 @@ class _Pending(Future[R], Waiter):
         if index < len(target.ranks):
             self._proc.call_failed(target.state, self.port, [target.ranks[index]])
 
-    def _unanswered(self) -> Sequence[int]:
+    def awaited(self) -> Sequence[int]:
         return self.target.processes
-
-    def waits_for(self, process: int) -> bool:
-        return process in self._unanswered()
 
     def wait_for_people(self) -> Wait | None:
         target = self.target
         if target.state.internal:
             return None
-        left = set(self._unanswered())
+        left = set(self.awaited())
         pairs = zip(target.ranks, target.processes, strict=True)
         ranks = tuple(rank for rank, process in pairs if process in left)
         return Wait(target.what, "", ranks, len(target.state.processes), self.tag)
@@ -150,12 +147,12 @@ class _Pending(Future[R], Waiter):
 
     def _loss(self, ended: Exit) -> BaseException:
         target = self.target
-        gone = {ended.process} | (self._proc.dead.keys() & set(self._unanswered()))
+        gone = {ended.process} | (self._proc.dead.keys() & set(self.awaited()))
         pairs = zip(target.ranks, target.processes, strict=True)
         return target.state.loss(ended, [r for r, p in pairs if p in gone], target.what)
 
     def abandon(self, ended: Exit) -> None:
-        for process in set(self._unanswered()):
+        for process in set(self.awaited()):
             self.lost(Exit(process, reason=ended.reason))
 
     def cancel(self) -> bool:
@@ -194,7 +191,7 @@ def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
         proc.calls_cancelled(state)
     replies: dict[tuple[int, int], list[int]] = {}
     for call in reversed([each for each in calls if each.can_be_cancelled]):
-        for process in set(call._unanswered()):
+        for process in set(call.awaited()):
             replies.setdefault((process, call.target.state.number), []).append(call.port)
     alike: dict[tuple[int, tuple[int, ...]], list[int]] = {}
     for (process, port), ports in sorted(replies.items()):
@@ -204,7 +201,7 @@ def cancel_all(proc: Proc, calls: Sequence[_Pending[Any]]) -> None:
     told: dict[int, set[int]] = {}
     for call in calls:
         if call.interrupts_what_runs:
-            told.setdefault(call.target.state.number, set()).update(call._unanswered())
+            told.setdefault(call.target.state.number, set()).update(call.awaited())
     for port, running in told.items():
         proc.control_all(sorted(running), Interrupt(port, [], running=True))
 
@@ -276,7 +273,7 @@ class GatherCall(_Pending[Any]):
         if not self._missing and self._close():
             self._arrive(None)
 
-    def _unanswered(self) -> Sequence[int]:
+    def awaited(self) -> Sequence[int]:
         pairs = zip(self.target.processes, self._answers, strict=True)
         return [process for process, answer in pairs if answer is None]
 
@@ -369,7 +366,7 @@ class StreamCall(_Pending[None]):
         if self._close():
             self._set_result(None)
 
-    def _unanswered(self) -> Sequence[int]:
+    def awaited(self) -> Sequence[int]:
         return [p for i, p in enumerate(self.target.processes) if i not in self._answered]
 
     def lost(self, ended: Exit) -> None:

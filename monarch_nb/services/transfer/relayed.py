@@ -136,8 +136,8 @@ class Served(Waiter):
             self._landing = -1  # never again
         self._then(self._error)
 
-    def waits_for(self, process: int) -> bool:
-        return process == self._place.process
+    def awaited(self) -> tuple[int]:
+        return (self._place.process,)
 
     def lost(self, ended: Exit) -> None:
         self.finish(ended.error())

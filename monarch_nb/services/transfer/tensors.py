@@ -106,8 +106,8 @@ class _Receive(Waiter):
         else:
             self.future._set_exception(error)
 
-    def waits_for(self, process: int) -> bool:
-        return process == self.key[0]
+    def awaited(self) -> tuple[int]:
+        return (self.key[0],)
 
     def lost(self, ended: Exit) -> None:
         if self._exchange.unwant(self.key, self._accept):
