@@ -69,7 +69,7 @@ class CellRun(Waiter):
         self._heard: set[int] = set()
         self._early: list[tuple[int, messages.CellOutcome]] | None = None  # see `resume`
         self._ending = threading.Lock()
-        self._ended: set[int] = set()  # of `outcomes`, and about to be there
+        self._ended: set[int] = set()  # ranks whose outcome is there, or about to be
         self._done = threading.Event()
         self._port = self._proc.new_port()
         self._proc.waiting[self._port] = self

@@ -439,6 +439,9 @@ class BootCall(Future[bool], Waiter):
         missing = tuple(sorted(self._missing.copy().values()))
         return Wait("start", mesh.name, missing, len(mesh.processes), None)
 
+    def awaited(self) -> list[int]:
+        return list(self._missing)
+
     def waits_for(self, process: int) -> bool:
         return process in self._missing
 
@@ -447,7 +450,9 @@ class BootCall(Future[bool], Waiter):
             self.lost(Exit(process, reason=ended.reason))
 
     def lost(self, ended: Exit) -> None:
-        rank = self._missing.pop(ended.process)
+        rank = self._missing.pop(ended.process, None)
+        if rank is None:  # it has answered meanwhile
+            return
         self._end()
         failure = MeshFailure(self._mesh, [rank], ended.describe(), ended=ended)
         self._set_exception(failure.error(f"{self._mesh.name}.start"))

@@ -86,6 +86,7 @@ class Proc:
         self.marking = threading.RLock()
         """Held while losses are noted, with who waits for them; who holds it sees all of what was
         lost together."""
+        self._telling = threading.RLock()
         self._cut_off: set[int] = set()
         self._handlers: dict[str, Serve] = {}
         self.payloads = Payloads(self.host, config, self.dead, self._release)
@@ -380,8 +381,8 @@ class Proc:
             listener(state)
 
     def mark_dead(self, ended: Exit) -> None:
-        """Forget the outbox and leases of a process that is gone. `marking` is held; those whom
-        `waits_for` returns have to be told."""
+        """Forget the outbox and leases of a process that is gone. `marking` is held; the
+        `waiters_of` it have to be told."""
         self.dead[ended.process] = ended
         if ended.unreachable_s is not None:
             self.cut_off(ended.process)
@@ -393,7 +394,7 @@ class Proc:
         """Take nothing from a process any more: what it says now is too late."""
         self._cut_off.add(process)
 
-    def waits_for(self, ended: Collection[Exit]) -> list[tuple[Waiter, Exit]]:
+    def waiters_of(self, ended: Collection[Exit]) -> list[tuple[Waiter, Exit]]:
         """Return who waits for processes that are gone, each with what it has to be told."""
         return [
             (waiter, each)
@@ -401,6 +402,13 @@ class Proc:
             for each in ended
             if waiter.waits_for(each.process)
         ]
+
+    def tell(self, waits: Iterable[tuple[Waiter, Exit]]) -> None:
+        """Fail those who wait, one at a time, whichever threads do: one that begins to wait for who
+        is just dying is told by whoever has noted the loss, and by `look_for_dead`."""
+        with self._telling:
+            for waiter, ended in waits:
+                waiter.lost(ended)
 
     def look_for_dead(self, waiter: Waiter) -> None:
         """Fail one that has just begun to wait, if it waits for somebody who is gone. Who notes a
@@ -410,8 +418,8 @@ class Proc:
         with self.marking:
             awaited = dict.fromkeys(waiter.awaited())  # several actors may live in one process
             gone = [self.dead[each] for each in awaited if each in self.dead]
-        for each in gone:
-            waiter.lost(each)
+        if gone:
+            self.tell((waiter, each) for each in gone)
 
     def waiters(self) -> list[Waiter]:
         return list(self.waiting.values())

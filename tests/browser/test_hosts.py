@@ -8,6 +8,7 @@ from playwright.sync_api import Page, WebSocketRoute
 
 from tests.browser.lab import Notebook, Server, picture
 from tests.browser.mesh_page import MeshPage
+from tests.support import eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
@@ -88,17 +89,22 @@ def test_the_panel_says_why_hosts_did_not_come(new_notebook: Notebook) -> None:
 
 
 class LateKernels:
-    """What kernels say waits until it is let go; what the page sends to them is kept."""
+    """Hold back what kernels say to a page until `let_go`, and keep in `sent` what it says."""
 
     def __init__(self, page: Page) -> None:
         self._held: list[tuple[WebSocketRoute, str | bytes]] | None = []
         self.sent = b""
+        self._page = page
         page.route_web_socket(re.compile("/api/kernels/.*/channels"), self._route)
 
     def let_go(self) -> None:
         held, self._held = self._held, None
         for socket, said in held or ():
             socket.send(said)
+
+    def have_heard(self, word: bytes) -> bool:
+        self._page.wait_for_timeout(20)  # Playwright hands on what is sent meanwhile, and only then
+        return word in self.sent
 
     def _route(self, socket: WebSocketRoute) -> None:
         kernel = socket.connect_to_server()
@@ -125,7 +131,7 @@ def test_a_kernel_that_says_late_what_it_can_is_asked_in_one_place(
     kernels = LateKernels(page)
     page.goto(server.url("lab"), wait_until="domcontentloaded")
     page.click(".jp-LauncherCard[data-category='Notebook'][title='Monarch']")
-    page.wait_for_timeout(3_000)  # the page has waited for it in vain
+    eventually(lambda: kernels.have_heard(b"create_subshell_request"), 30)
     kernels.let_go()
     lab = MeshPage(Notebook(page))
     lab.open()

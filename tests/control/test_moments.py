@@ -61,13 +61,17 @@ def dies_when_it_is_called(procs, monkeypatch):
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("way", ["call", "call_one"])
-def test_a_call_raises_it_and_nobody_else_is_told(procs, told, request, way):
+@pytest.mark.parametrize("begin", [
+    lambda sleep: sleep.call(60),
+    lambda sleep: sleep.call_one(60),
+    lambda sleep: next(sleep.stream(60)),
+], ids=["call", "call_one", "stream"])  # fmt: skip
+def test_a_call_raises_it_and_nobody_else_is_told(procs, told, request, begin):
     worker = procs.spawn("worker", Worker)
     worker.initialized.get(timeout=20)
     request.getfixturevalue("dies_when_it_is_called")
     with pytest.raises(SupervisionError, match="SIGKILL|sig=9"):
-        getattr(worker.sleep, way)(60).get(timeout=5)
+        begin(worker.sleep).get(timeout=5)
     assert told() == []
 
 

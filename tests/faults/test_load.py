@@ -145,7 +145,7 @@ def test_a_gigabyte_to_eight_ranks_holds_up_nobody(mesh, goal):
 
 
 def test_a_call_takes_no_longer_after_thousands_of_deaths(mesh):
-    """Of ranks that were replaced since, in a session of days."""
+    """As in a session of days, in which ranks have died and were replaced all the time."""
     workers = mesh(8).workers
 
     def call_s() -> float:

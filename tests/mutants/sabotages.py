@@ -222,7 +222,7 @@ SABOTAGES: Final = (
     Sabotage(
         "nobody is told of a death",
         "monarch_nb/process/supervision/supervision.py",
-        "            waits = self.proc.waits_for(new.values())\n",
+        "            waits = self.proc.waiters_of(new.values())\n",
         "            waits = []\n",
         "tests/actors/test_deaths.py",
     ),

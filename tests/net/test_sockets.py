@@ -10,7 +10,7 @@ from monarch_nb.net import wire
 
 
 def test_a_signal_while_a_context_ends_leaves_nothing(tmp_path):
-    """It comes while the context waits for a message that nobody takes."""
+    """Send the signal while the context waits to deliver a message, to nobody."""
     tmp_path.chmod(0o700)
     came: list[int] = []
     main = threading.get_ident()

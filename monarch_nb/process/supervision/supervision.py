@@ -425,9 +425,8 @@ class Supervision:
             for listen in self.on_dead:
                 listen(new)
             failures = self._failures_of(new)  # who is woken next finds the mesh as it is
-            waits = self.proc.waits_for(new.values())
-        for waiter, each in waits:
-            waiter.lost(each)
+            waits = self.proc.waiters_of(new.values())
+        self.proc.tell(waits)
         told = {getattr(getattr(waiter, "target", None), "state", None) for waiter, _ in waits}
         for process, each in new.items():
             self._stop_owned_by(process)
@@ -448,9 +447,8 @@ class Supervision:
             if ended.process in self.proc.dead:
                 return
             self.proc.mark_dead(ended)
-            waits = self.proc.waits_for([ended])
-        for waiter, _ in waits:
-            waiter.lost(ended)
+            waits = self.proc.waiters_of([ended])
+        self.proc.tell(waits)
         for actor in list(self._actors.values()):
             process, port = actor.instance.owner
             if process == ended.process and port != ROOT_PORT:

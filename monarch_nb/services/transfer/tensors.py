@@ -55,8 +55,7 @@ class _Receive(Waiter):
         self._limit.start()
         self._exchange.want(self.key, self._accept)
         self._proc._open(self.key[0])  # so that its death is told
-        if (gone := self._proc.dead.get(self.key[0])) is not None:
-            self.lost(gone)
+        self._proc.look_for_dead(self)
 
     def deliver(self, message: Message) -> None:
         # Nobody sends here: the port only says whose death is waited for
