@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -17,7 +18,7 @@ from monarch_nb.process.futures.future import Future, make
 from monarch_nb.process.instance import here
 from monarch_nb.worker.groups import c10d, connecting
 from monarch_nb.worker.groups.connecting import connect_again
-from monarch_nb.worker.groups.waits import abort_groups, is_stuck_in_backward
+from monarch_nb.worker.groups.waits import abort_groups
 
 if TYPE_CHECKING:
     from monarch_nb.process.process import Proc
@@ -31,6 +32,10 @@ OWNER: Final = "elastic loops"
 """Whose group it is in which ranks agree on a step."""
 LOOKS: Final = 10
 """So often a backward pass is looked at within the time that it may hang."""
+LEAVE_S: Final = 5.0
+"""For a backward pass to end when the connections of all groups are closed."""
+LOOK_S: Final = 1.0
+"""How often it is looked whether one has not."""
 _HANGS: Final = "timed out: not all ranks came to it within {:.0f} s"
 
 
@@ -222,11 +227,29 @@ class CellLoop:
         self._tell(messages.EndLoop(self._tag, self._loop, step, finished))
 
     def _watch(self) -> None:
+        every_s = self._hang_s / LOOKS
+        next_s = time.monotonic() + every_s
+        while not self._ended.wait(min(every_s, LOOK_S)):
+            if self._is_stuck():
+                self._tell(messages.RankStuck(self._tag, self._loop))
+            if time.monotonic() >= next_s:
+                next_s += every_s
+                self._end_hung()
+
+    def _is_stuck(self) -> bool:
+        # gloo ends all waits on connections that are closed, but for that whose message it was
+        # about to send or had begun to receive: this one goes on for ever
+        closed_ns = self._groups.bereaved_ns
+        is_bereaved = self._groups.bereaved != self._bereaved
+        is_late = time.time_ns() - closed_ns > LEAVE_S * 1e9
+        return is_bereaved and is_late and self._groups.is_in_backward_since(closed_ns)
+
+    def _end_hung(self) -> None:
         # C++ counts no time while DDP waits for others
-        while not self._ended.wait(self._hang_s / LOOKS):
-            if is_stuck_in_backward(self._hang_s) and self._groups.timeouts.only_gloo:
-                self._hung = True
-                self._groups.end_in_cpp("backward pass", _HANGS.format(self._hang_s))
+        groups = self._groups
+        if groups.is_stuck_in_backward(self._hang_s) and groups.timeouts.only_gloo:
+            self._hung = True
+            groups.end_in_cpp("backward pass", _HANGS.format(self._hang_s))
 
     def _made(self) -> list[GroupMade]:
         if c10d.loaded() is None:

@@ -113,6 +113,30 @@ def dies(point, state, when, who, path):
     if rank in who and (state.step, point) == when and not os.path.exists(f"{path}-hung"):
         open(f"{path}-hung", "w").close()
         time.sleep(1000)"""
+STICKS = """%%mesh
+from monarch_nb.worker.groups import process_groups
+pair = dist.new_group([1, 3])
+closes = process_groups.abort_groups
+process_groups.abort_groups = lambda groups: closes([each for each in groups if each is not pair])
+
+def sticks(path):
+    def wait(path, bucket):
+        if os.path.exists(f"{path}-stuck"):  # for rank 1, which does not come
+            group, found = pair, torch.ones(1)
+        else:
+            group, found = None, bucket.buffer().div_(4)
+        work = dist.all_reduce(found, group=group, async_op=True)
+        return work.get_future().then(lambda done: done.value()[0])
+    if rank == 3 and not os.path.exists(f"{path}-stuck"):
+        state.model.register_comm_hook(path, wait)"""
+TRAIN_STUCK = """%%mesh
+state = made(5)
+sticks({path!r})
+for state in elastic.run(state, until={until}):
+    if rank == 3 and state.step == 5:
+        open({path!r} + "-stuck", "w").close()
+    loss = train_step(state, (5, "backward"), (2,), {path!r})
+print("done at", state.step)"""
 UNTIL = 12
 NOBODY = (-1, "")
 
@@ -212,6 +236,20 @@ def test_a_wait_in_a_group_without_the_dead_one_ends(training):
     training.kernel.ok(PAIRS)
     training.run("pairs", (5, "forward"), (2,))
     assert training.lines("pairs") == training.lines("plain")
+
+
+def test_a_rank_that_cannot_leave_a_collective_is_ended(training):
+    """A backward pass waits in C++ for gloo, which loses the error of a message that it was about
+    to send when the connection was closed. Here nothing closes that connection."""
+    training.kernel.ok(STICKS)
+    path = str(training.folder / "stuck")
+    cell = training.kernel.ok(TRAIN_STUCK.format(path=path, until=UNTIL), timeout_s=60)
+    assert re.fullmatch(
+        r"rank 2 was killed by signal 9 \(SIGKILL\); rank 3 could not leave a collective, and was "
+        r"ended: they are back after \d+\.\d s, and the loop goes on at step 5\n",
+        cell.text("stderr"),
+    )
+    assert training.lines("stuck") == training.lines("plain")
 
 
 def test_a_rank_that_hangs_is_ended(training):

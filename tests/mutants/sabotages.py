@@ -438,6 +438,13 @@ SABOTAGES: Final = (
         "tests/core/elastic/test_record.py",
     ),
     Sabotage(
+        "a rank that cannot leave a collective is waited for",
+        "monarch_nb/worker/elastic.py",
+        "            if self._is_stuck():\n",
+        "            if False:\n",
+        "tests/kernel/test_elastic.py::test_a_rank_that_cannot_leave_a_collective_is_ended",
+    ),
+    Sabotage(
         "who is ready for an earlier recovery is ready for this one",
         "monarch_nb/core/elastic/record.py",
         " or generation != self.generation:\n",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 HUNG_S: Final = 2.0
 """After a collective has timed out on a rank, for others that wait in it to say so too."""
 _HUNG: Final = "came to no collective in time, and was ended"
+_STUCK: Final = "could not leave a collective, and was ended"
 OWN_ERROR_S: Final = 1.0
 """After a rank has stopped with an error: nobody has died by then, and all hosts are heard, so it
 is its own."""
@@ -59,7 +60,13 @@ class RunningCell(Protocol):
     def lose(self, rank: int, ended: Exit) -> None: ...
 
 
-_OfLoop = messages.HoldStep | messages.ParkRank | messages.RankReady | messages.EndLoop
+_OfLoop = (
+    messages.HoldStep
+    | messages.ParkRank
+    | messages.RankStuck
+    | messages.RankReady
+    | messages.EndLoop
+)
 Decide = Callable[[LoopRecord, int], list[Told]]
 
 
@@ -78,7 +85,7 @@ class _Loop:
     asked: dict[int, Message] = field(default_factory=dict)
     exits: dict[int, Exit] = field(default_factory=dict)  # of ranks, since it ran last
     gone: dict[int, Exit] = field(default_factory=dict)  # the same, whom nobody replaces
-    hung: set[int] = field(default_factory=set)
+    ended: dict[int, str] = field(default_factory=dict)  # why the loop has ended ranks
     lost_at: float = 0.0
 
     def cell_of(self, rank: int) -> RunningCell | None:
@@ -119,6 +126,7 @@ class ElasticLoops:
             serve(messages.BeginLoop, self._on_begin),
             serve(messages.HoldStep, self._on_hold),
             serve(messages.ParkRank, self._on_park),
+            serve(messages.RankStuck, self._on_stuck),
             serve(messages.RankReady, self._on_ready),
             serve(messages.EndLoop, self._on_end),
         ]
@@ -207,11 +215,19 @@ class ElasticLoops:
         with self._lock:
             hung = loop.record.hung()
             for each in hung:
-                loop.hung.add(each)
-                process, agent = loop.state.processes[each], loop.state.agents[each]
-                self._proc.control(agent, Kill([process]))
+                self._end(loop, each, _HUNG)
             if not hung:  # they are out of step, and nobody is to blame
                 self._answer(loop, loop.record.give_up(rank))
+
+    def _on_stuck(self, said: messages.RankStuck, message: Message) -> None:
+        with self._lock:
+            taken = self._take(said, message, lambda *_: [])
+            if taken is not None and taken.rank in taken.loop.record.awaited:
+                self._end(taken.loop, taken.rank, _STUCK)
+
+    def _end(self, loop: _Loop, rank: int, why: str) -> None:
+        loop.ended[rank] = why
+        self._proc.control(loop.state.agents[rank], Kill([loop.state.processes[rank]]))
 
     def _give_up(self, loop: _Loop, rank: int) -> None:
         with self._lock:
@@ -350,7 +366,7 @@ class ElasticLoops:
         with self._lock:
             exits, loop.exits = loop.exits, {}
             gone, loop.gone = loop.gone, {}
-            hung, loop.hung = loop.hung, set()
+            ours, loop.ended = loop.ended, {}
             began, loop.lost_at = loop.lost_at, 0.0
             record, tag = loop.record, loop.cells[0].tag
             for rank, ended in gone.items():
@@ -360,11 +376,11 @@ class ElasticLoops:
         if exits:
             took_s = time.monotonic() - began
             back = "it is" if len(exits) == 1 else "they are"
-            said.append(f"{_ended(exits, hung)}: {back} back after {took_s:.1f} s")
+            said.append(f"{_ended(exits, ours)}: {back} back after {took_s:.1f} s")
         left = ""
         if gone:
             them = "it" if len(gone) == 1 else "them"
-            said.append(f"{_ended(gone, hung)}: no place is left for {them}")
+            said.append(f"{_ended(gone, ours)}: no place is left for {them}")
             left = f" with {rank_words(tuple(sorted(record.ranks)))}"
         if said:
             text = f"{'; '.join(said)}, and the loop goes on at step {record.step}{left}\n"
@@ -382,10 +398,10 @@ def _host_of(state: ProcsState, rank: int) -> int:
     return state.agents[rank] >> HOST_SHIFT
 
 
-def _ended(exits: Mapping[int, Exit], hung: Collection[int]) -> str:
+def _ended(exits: Mapping[int, Exit], ours: Mapping[int, str]) -> str:
     by_how: dict[str, list[int]] = {}
     for rank in sorted(exits):
-        how = _HUNG if rank in hung else exits[rank].plainly()
+        how = ours.get(rank) or exits[rank].plainly()
         by_how.setdefault(how, []).append(rank)
     return "; ".join(f"{_each_of(ranks)} {how}" for how, ranks in by_how.items())
 

@@ -19,7 +19,7 @@ from monarch_nb.worker.groups import c10d, flight_recorder
 from monarch_nb.worker.groups.c10d import Group
 from monarch_nb.worker.groups.connecting import connect_again
 from monarch_nb.worker.groups.process_groups import ProcessGroups, ToOne, Wait
-from monarch_nb.worker.groups.waits import abort_groups, is_stuck_in_backward
+from monarch_nb.worker.groups.waits import abort_groups
 
 if TYPE_CHECKING:
     from monarch_nb.core.wire.frames import Message
@@ -60,7 +60,7 @@ class Agreement:
 
     def on_end(self, wanted: messages.EndWait, _: Message) -> None:
         if wanted.number == IN_CPP:
-            if what := _stuck():
+            if what := self._stuck():
                 self._groups.end_in_cpp(what, wanted.why)
             return
         for wait in list(self._groups.waits.values()):
@@ -107,8 +107,8 @@ class Agreement:
         for thread, wait in list(self._groups.waits.items()):
             turn = self._turn_of(thread)
             yield GroupWait(wait.number, wait.what, *turn, self._awaited(wait))
-        if main not in self._groups.waits and (what := _stuck()):
-            yield GroupWait(IN_CPP, what, *self._turn_of(main), _recorded())
+        if main not in self._groups.waits and (what := self._stuck()):
+            yield GroupWait(IN_CPP, what, *self._turn_of(main), self._recorded())
 
     def _awaited(self, wait: Wait) -> list[Awaited]:
         with contextlib.suppress(RuntimeError, TimeoutError):  # nobody knows
@@ -116,7 +116,7 @@ class Agreement:
                 return [Awaited("", "", 0, list(missing))]
         group = self._group_of(wait)
         if group is None:
-            return _recorded()
+            return self._recorded()
         ranks, me = c10d.ranks_of(group), self._groups.world.rank
         others = [rank for rank in ranks if rank != me]
         if (one := self._to_one(wait)) is not None:
@@ -125,6 +125,24 @@ class Agreement:
         device = group._device_types[-1].type
         number = self._counted(group).counts.get(device, 0)
         return [Awaited(group.group_name, device, number, others)]
+
+    def _recorded(self) -> list[Awaited]:
+        # of a wait whose group is unknown: all that has been begun and has not ended
+        members = {group.group_name: group for group in list(c10d.world().pg_map)}
+        entries: dict[str, list[Entry]] = {}
+        for written in flight_recorder.recorded(self._groups.timeouts):
+            entry = flight_recorder.row(written)
+            entries.setdefault(entry.group, []).append(entry)
+        found = []
+        for name, of_group in entries.items():
+            first = pending(of_group)
+            if first is not None and (group := members.get(name)) is not None:
+                device = group._device_types[-1].type
+                found.append(Awaited(name, device, first.seq, c10d.ranks_of(group)))
+        return found
+
+    def _stuck(self) -> str:
+        return "backward pass" if self._groups.is_stuck_in_backward() else ""
 
     def _to_one(self, wait: Wait) -> ToOne | None:
         return None if wait.work is None else self._groups.begun_to_one.get(wait.work)
@@ -148,23 +166,3 @@ def _named(names: list[str]) -> list[Group]:
 
 def _kind(kind: str, peer: object, ranks: list[int]) -> str:
     return f"{kind}{ranks[peer] if isinstance(peer, int) else peer}"
-
-
-def _recorded() -> list[Awaited]:
-    # of a wait whose group is unknown: all that has been begun and has not ended
-    members = {group.group_name: group for group in list(c10d.world().pg_map)}
-    entries: dict[str, list[Entry]] = {}
-    for written in flight_recorder.recorded():
-        entry = flight_recorder.row(written)
-        entries.setdefault(entry.group, []).append(entry)
-    found = []
-    for name, of_group in entries.items():
-        first = pending(of_group)
-        if first is not None and (group := members.get(name)) is not None:
-            device = group._device_types[-1].type
-            found.append(Awaited(name, device, first.seq, c10d.ranks_of(group)))
-    return found
-
-
-def _stuck() -> str:
-    return "backward pass" if is_stuck_in_backward() else ""

@@ -32,7 +32,7 @@ def report(timeouts: GroupTimeouts) -> Recorded:
     ranks of each group."""
     if c10d.loaded() is None or not c10d.world().pg_map:  # the default group may not be among them
         return Recorded([], {}, NO_GROUP)
-    entries = [row(each) for each in recorded() if _is_of_living(each, timeouts)]
+    entries = [row(each) for each in recorded(timeouts)]
     return Recorded(entries[-LAST:], _members(), OFF if _is_off() else "")
 
 
@@ -49,11 +49,11 @@ def _is_off() -> bool:
     return next(sizes, "") == "0"
 
 
-def recorded() -> list[Written]:
-    """Return what the recorder has, the oldest first."""
+def recorded(timeouts: GroupTimeouts) -> list[Written]:
+    """Return what the recorder has of groups as they are now, the oldest first."""
     bindings = c10d.load("torch._C._distributed_c10d")
     found: list[Written] = json.loads(bindings._dump_fr_trace_json()).get("entries", [])
-    return found
+    return [each for each in found if _is_of_living(each, timeouts)]
 
 
 def _is_of_living(entry: Written, timeouts: GroupTimeouts) -> bool:

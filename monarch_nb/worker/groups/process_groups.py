@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from monarch_nb.worker.groups import c10d
+from monarch_nb.worker.groups import c10d, flight_recorder
 from monarch_nb.worker.groups.c10d import Backend, Group, Store
 from monarch_nb.worker.groups.meeting.deaths import Peer, PeerDeaths
 from monarch_nb.worker.groups.meeting.keys import Keys
@@ -26,7 +26,6 @@ from monarch_nb.worker.groups.waits import (
     abort_groups,
     backward_frame,
     is_in,
-    is_stuck_in_backward,
 )
 from monarch_nb.worker.status.board_writer import BoardWriter, Waited
 
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from monarch_nb.process.process import Proc
 
 SETTLE_S: Final = 1.0
+STUCK_S: Final = 1.5
+"""A collective that DDP has begun so long ago is why `backward` does not end."""
 LOOK_S: Final = 0.1
 """How often it is looked whether an interrupted backward pass is stuck."""
 TO: Final = "to "
@@ -159,6 +160,8 @@ class ProcessGroups:
         self._is_one = False
         self.bereaved = 0
         """How often groups were closed because a member had died."""
+        self.bereaved_ns = 0
+        """When they were, the last time (`time.time_ns`)."""
         # never let go of: what of theirs has not ended would be waited for
         self._kept: list[Group] = []
         self._kept_backends: list[Backend] = []
@@ -263,10 +266,26 @@ class ProcessGroups:
     def _end_backward(self, frame: FrameType) -> None:
         # others, interrupted too, may have left what it will come to wait for
         while is_in(frame):
-            if is_stuck_in_backward():
+            if self.is_stuck_in_backward():
                 self._break_all("backward pass")
                 return
             time.sleep(LOOK_S)
+
+    def is_stuck_in_backward(self, for_s: float = STUCK_S) -> bool:
+        """Return whether the main thread is in a backward pass that has waited so long for a
+        collective of gloo."""
+        return self.is_in_backward_since(time.time_ns() - int(for_s * 1e9))
+
+    def is_in_backward_since(self, before_ns: int) -> bool:
+        """Return whether the main thread is in a backward pass, and a collective of gloo that was
+        begun before then (`time.time_ns`) has not ended."""
+        if backward_frame() is None:
+            return False
+        return any(
+            not each["retired"] and each["time_created_ns"] < before_ns
+            for each in flight_recorder.recorded(self.timeouts)[-flight_recorder.LAST :]
+            if each["profiling_name"].startswith("gloo:")
+        )
 
     def end_in_cpp(self, what: str, why: str) -> None:
         """End a wait of the main thread in C++: `explained` says why. Any other thread."""
@@ -366,3 +385,4 @@ class ProcessGroups:
                 self.bereaved += 1  # before what it waits for ends
                 self.keep([group])
                 abort_groups([group])
+                self.bereaved_ns = time.time_ns()

@@ -20,7 +20,6 @@ from types import FrameType
 from typing import Final, NamedTuple
 
 from monarch_nb.worker.groups.c10d import Backend, Group, Work, backends_of, is_gloo, load
-from monarch_nb.worker.groups.flight_recorder import LAST, recorded
 
 SLICE_S: Final = 0.05
 SLICE: Final = dt.timedelta(seconds=SLICE_S)
@@ -33,8 +32,6 @@ MOMENT_S: Final = 0.2
 """How much later than on its peers a collective may end on this rank."""
 ABORT_TAG: Final = 0x6D6E62  # of a message that nobody sends
 ABORT_AFTER: Final = dt.timedelta(milliseconds=1)
-STUCK_S: Final = 1.5
-"""A collective that DDP has begun so long ago is why `backward` does not end."""
 _ENGINE: Final = (
     "torch/autograd/graph.py",
     "torch/nn/parallel/distributed.py",
@@ -303,16 +300,3 @@ def is_in(frame: FrameType) -> bool:
 
 def _main_frame() -> FrameType | None:
     return sys._current_frames().get(threading.main_thread().ident or 0)
-
-
-def is_stuck_in_backward(for_s: float = STUCK_S) -> bool:
-    """Return whether the main thread is in a backward pass that has waited so long for a collective
-    of gloo."""
-    if backward_frame() is None:
-        return False
-    before_ns = time.time_ns() - int(for_s * 1e9)
-    return any(
-        not each["retired"] and each["time_created_ns"] < before_ns
-        for each in recorded()[-LAST:]
-        if each["profiling_name"].startswith("gloo:")
-    )

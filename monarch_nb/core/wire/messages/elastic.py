@@ -137,6 +137,14 @@ class ParkRank(Request[Orders], verb="elastic_park"):
     regroups: bool = False
 
 
+class RankStuck(ControlMessage, verb="elastic_stuck"):
+    """A rank cannot leave a collective, though another has died and its connections are closed: it
+    cannot park, and is of no use any more."""
+
+    tag: int
+    loop: int
+
+
 class Verdict(NamedTuple):
     """Whether all are ready; else something has happened: park."""
 
