@@ -88,10 +88,11 @@ class Controller:
         if self._log is None:
             self._log = RecordLog(self._path, wanted.limit_bytes)
 
-    def on_gone(self, _: ControllerGone, __: Message) -> None:
-        """Go on alone."""
-        self.window.leave()
-        self._supervision.controller_left(Exit(self._proc.controller, reason=GONE))
+    def on_gone(self, gone: ControllerGone, _: Message) -> None:
+        """Go on alone, if nobody has taken over before this is heard."""
+        if gone.controller == self._proc.controller:
+            self.window.leave()
+            self._supervision.controller_left(Exit(gone.controller, reason=GONE))
 
     def on_take(self, taken: TakeControl, message: Message) -> None:
         """Be driven by the sender from now on, and tell it what is here."""

@@ -89,7 +89,8 @@ def test_kept_ranks_and_theirs_go_on_and_others_are_asked_to_end():
     running(states, 20, owner=10)  # spawned by a rank that is kept
     running(states, 21, owner=20)
     effects = states.feed(events.ControllerLost({10}), 1)
-    assert [process for process, _ in told(effects, "controller_gone")] == [10, 20, 21]
+    gone = {"verb": "controller_gone", "controller": CONTROLLER}
+    assert told(effects, "controller_gone") == [(process, gone) for process in (10, 20, 21)]
     assert [process for process, _ in told(effects, "exit")] == [11]
     assert states.is_gone(CONTROLLER)
     exits = told(states.feed(events.Ended(10, signal=9), 2), "exited")

@@ -295,26 +295,33 @@ def test_another_kernel_takes_a_mesh_away():
         first.ok("%mesh down")
 
 
-def test_a_flood_goes_on_where_another_kernel_takes_the_mesh():
-    """The first is stopped and takes nothing, so its ranks wait in `print` as they are fenced."""
-    with KernelClient("monarch") as first, KernelClient("monarch") as second:
-        first.ok("%mesh up --gpus 2 --keep 1h", timeout_s=60)
-        first.ok("%%mesh\ni = 0")
-        flood = first.start("%%mesh\nwhile True:\n    print('flood', i)\n    i += 1")
-        first.until(lambda: "flood" in flood.text())
-        own = first.manager.provisioner.pid
-        support.stop(own)
-        try:
-            attach = second.ok("%mesh attach --fence")
-            second.until(lambda: "lines hidden" in attach.text())  # of what has come since
-            second.interrupt()
-            second.until(lambda: "interrupted at\n" in attach.shown)
-            assert second.ok("%%mesh\ni > 10_000").shown.strip() == "[0-1] True"
-        finally:
-            os.kill(own, signal.SIGCONT)
-        first.finish(flood)
-        assert "taken it over" in flood.error
-        second.ok("%mesh down")
+def test_a_flood_goes_on_where_another_kernel_takes_the_mesh(monkeypatch, tmp_path):
+    """The first is stopped and takes nothing, so its ranks wait in `print` as they are fenced. It
+    has a history of its own: stopped while it writes, it would keep the second from writing."""
+    with KernelClient("monarch") as second:
+        monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+        with KernelClient("monarch") as first:
+            _take_a_flood(first, second)
+
+
+def _take_a_flood(first: KernelClient, second: KernelClient) -> None:
+    first.ok("%mesh up --gpus 2 --keep 1h", timeout_s=60)
+    first.ok("%%mesh\ni = 0")
+    flood = first.start("%%mesh\nwhile True:\n    print('flood', i)\n    i += 1")
+    first.until(lambda: "flood" in flood.text())
+    own = first.manager.provisioner.pid
+    support.stop(own)
+    try:
+        attach = second.ok("%mesh attach --fence")
+        second.until(lambda: "lines hidden" in attach.text())  # of what has come since
+        second.interrupt()
+        second.until(lambda: "interrupted at\n" in attach.shown)
+        assert second.ok("%%mesh\ni > 10_000").shown.strip() == "[0-1] True"
+    finally:
+        os.kill(own, signal.SIGCONT)
+    first.finish(flood)
+    assert "taken it over" in flood.error
+    second.ok("%mesh down")
 
 
 def test_others_may_look_on():

@@ -376,3 +376,21 @@ def test_a_program_at_the_address_gets_nothing_and_is_named():
         kernel.ok("%mesh attach")
         assert "[0] 0\n[1] 1\n[2] 2\n[3] 3" in kernel.ok("%%mesh\nx").shown
         kernel.ok("%mesh down")
+
+
+LATE = """from monarch_nb.core.wire.messages.keeping import ControllerGone
+from monarch_nb.process import current
+proc = current.running().proc
+for process in mesh0._state.processes:
+    proc.control(process, ControllerGone({}))"""
+
+
+def test_the_end_of_the_kernel_before_may_be_heard_late():
+    """The agent tells ranks of it, another way than the kernel comes that takes over."""
+    with KernelClient("monarch") as first, KernelClient("monarch") as second:
+        first.ok(UP.format("1h"), timeout_s=90)
+        before = first.ok("from monarch_nb.process import current\ncurrent.running().proc.id").shown
+        second.ok("%mesh attach --fence")
+        second.ok(LATE.format(before.strip()))
+        assert "[0-3] 2" in second.ok("%%mesh\n1 + 1").shown
+        second.ok("%mesh down")

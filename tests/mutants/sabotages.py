@@ -438,6 +438,13 @@ SABOTAGES: Final = (
         "tests/core/elastic/test_record.py",
     ),
     Sabotage(
+        "the kernel that takes over is taken for the one that has ended",
+        "monarch_nb/host/agent/rank_states.py",
+        "ControllerGone(self.controller)",
+        "ControllerGone(0)",
+        "tests/host/test_keeping.py",
+    ),
+    Sabotage(
         "a rank that cannot leave a collective is waited for",
         "monarch_nb/worker/elastic.py",
         "            if self._is_stuck():\n",

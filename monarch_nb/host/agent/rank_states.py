@@ -260,7 +260,7 @@ class RankStates:
         goes_on = self._with_owned(kept)
         for rank in list(self._ranks.values()):
             if rank.proc in goes_on:
-                yield Tell(rank.proc, ControllerGone())
+                yield Tell(rank.proc, ControllerGone(self.controller))
             else:
                 yield from self._ask_to_exit(rank, self.timing.exit_s, now)
 

@@ -116,7 +116,10 @@ class TakenOver(ControlMessage, verb="taken_over"):
 
 
 class ControllerGone(ControlMessage, verb="controller_gone"):
-    """From an agent to a rank that goes on alone."""
+    """From an agent to a rank that goes on alone. The next controller may have come before this: what
+    that says comes another way."""
+
+    controller: int
 
 
 # from a controller to a rank
