@@ -22,7 +22,7 @@ from monarch_nb.control.output.log_times import clock_text
 from monarch_nb.core.errors.folding import rank_words
 from monarch_nb.core.shape.selection import SelectionError, read_ranks
 from monarch_nb.core.text.lines import Throttle
-from monarch_nb.core.text.stream_folder import StreamFolder
+from monarch_nb.core.text.stream_folder import Written, folded
 from monarch_nb.host.rundir import Owner
 
 _TAIL: Final = 20
@@ -103,12 +103,12 @@ def _of(asked: Asked) -> str:
 
 def _folded(lines: Sequence[Mapping[str, Any]], size: int, *, times: bool) -> str:
     # as cells show them: labelled, equal ones once; a kernel of an older version tells no times
-    unhidden = Throttle(burst=math.inf)
-    folder = StreamFolder({each["rank"] for each in lines}, size, throttle=unhidden)
+    written = []
     for each in lines:
-        came = f"{clock_text(each.get('at'))} " if times else ""
-        folder.feed(each["rank"], "stdout", f"{came}{each['text']}\n", 0.0)
-    return "".join(text for _, text in folder.flush(0.0))
+        at = each.get("at")
+        came = f"{clock_text(at)} " if times else ""
+        written.append(Written(each["rank"], f"{came}{each['text']}", at))
+    return folded(written, size, Throttle(burst=math.inf))
 
 
 def _one(chosen: argparse.Namespace, asked: Asked) -> Told:

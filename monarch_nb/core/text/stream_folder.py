@@ -413,6 +413,43 @@ class StreamFolder:
         return [*wipe, new] if new.text else wipe
 
 
+class Written(NamedTuple):
+    """A line of a rank, and when it came; None: nobody knows."""
+
+    rank: int
+    text: str
+    at: float | None
+
+
+def folded(written: Iterable[Written], total: int, throttle: Throttle) -> str:
+    """Return what ranks of a mesh of `total` have written before, those of each rank in order, as
+    one text: the one that was shown while it came.
+
+    Example:
+        >>> lines = [Written(0, "done", 2.5), Written(1, "begins", 1.0), Written(1, "done", 2.5)]
+        >>> print(folded(lines, 2, Throttle()), end="")
+        [1] begins
+        [0-1] done
+    """
+    moments = list(_moments(written))
+    folder = StreamFolder({each.rank for _, each in moments}, total, throttle=throttle)
+    shown: list[Text] = []
+    now = 0.0
+    for now, (rank, text, _) in sorted(moments, key=lambda each: each[0]):
+        while (due := folder.deadline) is not None and due <= now:
+            shown += folder.take(due)
+        folder.feed(rank, "stdout", f"{text}\n", now)
+    return "".join(text.text for text in [*shown, *folder.flush(now)])
+
+
+def _moments(written: Iterable[Written]) -> Iterator[tuple[float, Written]]:
+    # a clock may have been set back, but the lines of a rank stay in order
+    last: dict[int, float] = {}
+    for line in written:
+        last[line.rank] = max(last.get(line.rank, 0.0), line.at or 0.0)
+        yield last[line.rank], line
+
+
 def _assembled(assembler: LineAssembler, text: str, blocks: Sequence[Span]) -> Iterator[str]:
     # Lines; those of a block as one, to the end of its last line
     done = 0

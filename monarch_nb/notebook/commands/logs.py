@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from monarch_nb.control.output.log_times import clock_text
 from monarch_nb.core.errors.folding import rank_runs, rank_words
-from monarch_nb.core.text.stream_folder import StreamFolder
+from monarch_nb.core.text.lines import Throttle
+from monarch_nb.core.text.stream_folder import Written, folded
 from monarch_nb.core.text.units import duration
 from monarch_nb.notebook import options, tracebacks
 from monarch_nb.notebook.cells import wording
@@ -57,14 +58,13 @@ def _logs(session: Session, chosen: argparse.Namespace) -> None:
             f"{name} has no {rank_words(missing)}; its ranks are {rank_runs(range(size))}"
         )
     book.flush()
-    lines = {
-        rank: [
-            f"{clock_text(line.at)} {line.text}" if chosen.times else line.text
-            for line in book.last(name, rank, chosen.tail, chosen.grep, tags)
-        ]
+    lines = [
+        Written(rank, f"{clock_text(line.at)} {line.text}" if chosen.times else line.text, line.at)
         for rank in ranks
-    }
-    text = _folded(lines, size)
+        for line in book.last(name, rank, chosen.tail, chosen.grep, tags)
+    ]
+    # no more than a notebook can take at once
+    text = folded(lines, size, Throttle(refill_per_s=0.0))
     say(f"{text or _none(chosen, ranks)}whole logs of {name}: {book.folder}")
 
 
@@ -83,14 +83,6 @@ def _tags(session: Session, number: int) -> list[int]:
     if tags := session.cells.tags(number):
         return tags
     raise MagicError(f"there is no cell In[{number}] in this session. Type: %mesh logs")
-
-
-def _folded(lines: dict[int, list[str]], total: int) -> str:
-    # As cells show them: labelled, equal ones once, no more than a notebook can take
-    folder = StreamFolder(lines, total)
-    for rank, written in lines.items():
-        folder.feed(rank, "stdout", "".join(f"{line}\n" for line in written), 0.0)
-    return "".join(text for _, text in folder.flush(0.0))
 
 
 def _none(chosen: argparse.Namespace, ranks: Iterable[int]) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch_nb.core.errors.folding import listed_ranks, rank_label
-from monarch_nb.core.text.lines import BURST, LineAssembler, Text
+from monarch_nb.core.text.lines import BURST, LineAssembler, Text, Throttle
 from monarch_nb.core.text.stream_folder import (
     DISPLAY,
     DISPLAY_S,
@@ -18,6 +18,8 @@ from monarch_nb.core.text.stream_folder import (
     QUIET_S,
     WINDOW_S,
     StreamFolder,
+    Written,
+    folded,
 )
 
 SOON_S = 0.2
@@ -471,3 +473,34 @@ def test_memory_is_that_of_a_window(pauses):
         waiting = waiting_of(folder)
         assert all(now - since < WINDOW_S + 1e-9 for since in printed[len(printed) - waiting :])
     assert all(later >= earlier for earlier, later in pairwise(printed))
+
+
+# --------------------------------------------------------------------------- what came before
+
+
+def test_of_what_came_before_only_what_came_together_is_folded():
+    """Of each rank the last lines: those of rank 1 begin later, as it had more to say."""
+    of_0 = [(0, 1.0), (0, 5.0), (0, 9.0)]
+    came = [Written(rank, "same", at) for rank, at in [*of_0, (1, 5.01), (1, 9.02)]]
+    assert folded(came, 2, Throttle()) == "[0] same\n[0-1] same\n[0-1] same\n"
+    assert folded([each._replace(at=None) for each in came], 2, Throttle()) == (
+        "[0-1] same\n[0-1] same\n[0] same\n"
+    )
+
+
+def test_what_came_before_is_in_the_order_in_which_it_came():
+    came = [Written(0, "third", 3.0), Written(1, "first", 1.0), Written(1, "second", 2.0)]
+    assert folded(came, 2, Throttle()) == "[1] first\n[1] second\n[0] third\n"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc"), st.floats(0, 2) | st.none())))
+def test_every_line_that_came_before_is_there_in_its_ranks_order(lines):
+    came = [Written(*line) for line in lines]
+    found = {rank: [] for rank in range(RANKS)}
+    for line in folded(came, RANKS, Throttle(burst=float("inf"))).splitlines():
+        label, _, text = line.partition(" ")
+        for rank in listed_ranks(label.strip("[]")):
+            found[rank].append(text)
+    assert found == {
+        rank: [each.text for each in came if each.rank == rank] for rank in range(RANKS)
+    }
