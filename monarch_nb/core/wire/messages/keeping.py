@@ -116,8 +116,8 @@ class TakenOver(ControlMessage, verb="taken_over"):
 
 
 class ControllerGone(ControlMessage, verb="controller_gone"):
-    """From an agent to a rank that goes on alone. The next controller may have come before this: what
-    that says comes another way."""
+    """From an agent to a rank that goes on alone. The next controller may have come before this:
+    what that says comes another way."""
 
     controller: int
 
