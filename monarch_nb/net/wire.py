@@ -250,14 +250,16 @@ def joins_address(run_dir: Path) -> str:
 
 
 def connect_to_join(
-    context: Context, address: str, keys: KeyPair, server: bytes
-) -> zmq.Socket[bytes]:
-    """Connect to a host that one wants to join, whose public key must be `server`."""
+    context: Context, address: str, keys: KeyPair, server: bytes, events: int
+) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    """Connect to a host that one wants to join, whose public key must be `server`. The second
+    socket tells these events of the first, from the begin on."""
     check_address(address)
     socket = _curve_socket(context, zmq.DEALER, keys)
     socket.curve_serverkey = server
+    monitor = socket.get_monitor_socket(events)
     socket.connect(address)
-    return socket
+    return socket, monitor
 
 
 def connect_to_any(

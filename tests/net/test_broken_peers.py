@@ -296,7 +296,7 @@ def test_a_client_whose_first_word_makes_no_sense_is_told_so(workers, word):
     [address], _ = workers(1)
     pair = keys.identity()
     context = wire.new_context()
-    asks = wire.connect_to_join(context, address, pair, pair.public)
+    asks, _ = wire.connect_to_join(context, address, pair, pair.public, 0)
     try:
         asks.send(word)
         assert asks.poll(10_000)
@@ -342,7 +342,7 @@ def asked(address: str, question: Join) -> Joined | Refused:
     pair = keys.identity()
     context = wire.new_context()
     try:
-        asks = wire.connect_to_join(context, address, pair, pair.public)
+        asks, _ = wire.connect_to_join(context, address, pair, pair.public, 0)
         asks.send(codec.encode(question))
         assert asks.poll(30_000), "nobody answers"
         return codec.decode_answer(Joined, asks.recv())

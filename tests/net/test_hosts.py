@@ -298,8 +298,8 @@ def test_a_stranger_with_the_server_key_is_not_let_in(workers, home):
     server = keys.identity(home).public
     context = zmq.Context()
     public, secret = zmq.curve_keypair()
-    stranger = wire.connect_to_join(context, address, keys.KeyPair(public, secret), server)
-    monitor = stranger.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+    pair, refused = keys.KeyPair(public, secret), zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    stranger, monitor = wire.connect_to_join(context, address, pair, server, refused)
     stranger.send(b"hello")
     assert monitor.poll(5000), "the handshake was not refused"
     assert not stranger.poll(200)

@@ -1,7 +1,9 @@
 """Hosts that a launcher starts join the job of their ticket, and are gone with it."""
 
 import os
+import queue
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,7 +16,7 @@ import pytest
 from monarch_nb import Actor, endpoint, shutdown_context
 from monarch_nb.control.client import client
 from monarch_nb.core.shape.extent import Extent
-from monarch_nb.core.wire.messages.hosts import PROTOCOL, Offer
+from monarch_nb.core.wire.messages.hosts import PROTOCOL, Join, Offer
 from monarch_nb.errors import LaunchError
 from monarch_nb.host.member import HostMember
 from monarch_nb.host.rundir import sweep_all
@@ -22,7 +24,7 @@ from monarch_nb.host.versions import versions
 from monarch_nb.meshes.proc_mesh import HostMesh, HostsState
 from monarch_nb.net import wire
 from monarch_nb.net.hosts.handshake import Secret
-from monarch_nb.net.hosts.joining import Joins, Ticket, offer
+from monarch_nb.net.hosts.joining import OTHER_KEYS, Joins, Ticket, offer
 from monarch_nb.net.keys import KeyPair
 from tests.net.forwarder import free_port
 from tests.support import descendants, eventually, is_running
@@ -297,4 +299,24 @@ def test_the_thread_that_asks_hosts_may_end_while_it_is_being_woken(monkeypatch)
     joins.close()
     assert not thread.is_alive()
     joins.give_up(0)  # nobody is asked any more
+    joins.close()
+
+
+def test_what_is_no_worker_is_told_of_also_if_it_speaks_before_it_was_asked(monkeypatch):
+    """Between the connection and the question the thread waits for a processor."""
+    connect, refused = wire.connect_to_join, queue.SimpleQueue[str]()
+
+    def slowly(*args):
+        both = connect(*args)
+        time.sleep(0.5)
+        return both
+
+    monkeypatch.setattr(wire, "connect_to_join", slowly)
+    joins, keys = Joins(lambda *_: None, lambda _, why: refused.put(why)), KeyPair.new()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        joins.ask(2, address, keys, keys.public, Join(PROTOCOL, {}, 2, 1, ""))
+        with server.accept()[0] as connection:
+            connection.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n" * 4)
+            assert refused.get(timeout=5) == OTHER_KEYS
     joins.close()

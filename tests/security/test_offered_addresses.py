@@ -93,9 +93,9 @@ def test_nobody_is_let_in_without_the_list(tmp_path, is_there):
         auth.stop()
     stranger = keys.KeyPair(*zmq.curve_keypair())
     others = wire.new_context()
-    link = wire.connect_to_join(others, wire.joins_address(run_dir.path), stranger, pair.public)
     ends = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_SUCCEEDED
-    monitor = link.get_monitor_socket(ends)
+    place = wire.joins_address(run_dir.path)
+    link, monitor = wire.connect_to_join(others, place, stranger, pair.public, ends)
     try:
         link.send(b"let me in")
         eventually(lambda: monitor.poll(100) or server.poll(0), 10.0)

@@ -28,7 +28,7 @@ _OFFER_S = 2.0
 class Member(SimulatedHost):
     def __init__(self, world: World, number: int) -> None:
         self.world = world
-        self.site = Site(world.clock, number)
+        self.site = Site(world.clock, number, dawdles=world.plan.dawdles)
         self.is_over = False
         self._is_offering = False
         super().__init__(

@@ -43,7 +43,8 @@ class Plan(NamedTuple):
     """Of a run: so many hosts of a job, with so many ranks each, and one mesh on the kernel's own.
 
     `keeps_s`: for how long meshes on the job's hosts are kept; `keeps_here_s`: that on the kernel's
-    own; 0: they are not. `presses`: limits are small, signs of life late, forks slow.
+    own; 0: they are not. `presses`: limits are small, signs of life late, forks slow. `dawdles`:
+    what processes of one host say to each other may be late.
     """
 
     seed: int
@@ -54,6 +55,7 @@ class Plan(NamedTuple):
     keeps_s: float
     keeps_here_s: float
     presses: bool
+    dawdles: bool
     busy_s: float
     ends_by: str
     faults: Sequence[Fault]
@@ -93,6 +95,7 @@ def plan_of(seed: int) -> Plan:
         keeps_s=chance.choice([4.0, 12.0]) if keeps else 0.0,
         keeps_here_s=chance.choice([4.0, 12.0]) if keeps_here else 0.0,
         presses=chance.random() < 0.25,
+        dawdles=seed % 2 == 1,
         busy_s=busy_s,
         ends_by=chance.choice([CRASH, CLOSE]),
         faults=sorted(harm for harm in harms if harm.at_s < busy_s),

@@ -21,16 +21,18 @@ from tests.simulation.clock import Clock, Loop
 NOWHERE = Path("/nowhere")
 Take = Callable[[Sequence[Buffer]], None]
 _MOST_DELAY_S = 0.002
+_LATE = 0.01
+_LATE_S = 1.0
 
 
 class Site:
-    """One host. `most_delay_s`: between two processes of it."""
+    """One host. `dawdles`: now and then a process waits for a processor, for up to a second."""
 
-    def __init__(self, clock: Clock, host: int, most_delay_s: float = _MOST_DELAY_S) -> None:
+    def __init__(self, clock: Clock, host: int, *, dawdles: bool) -> None:
         self.host = host
         self.is_over = False
         self._clock = clock
-        self._most_delay_s = most_delay_s
+        self._dawdles = dawdles
         self._takers: dict[int, Take] = {}
         self._waiting: dict[int, list[Sequence[Buffer]]] = {}
         self._ended: set[int] = set()
@@ -40,7 +42,8 @@ class Site:
         if self.is_over or process in self._ended:
             return
         clock, flow = self._clock, (source, process)
-        soonest = clock.now + clock.random.random() * self._most_delay_s
+        is_late = self._dawdles and clock.random.random() < _LATE
+        soonest = clock.now + clock.random.random() * (_LATE_S if is_late else _MOST_DELAY_S)
         at = self._arrives_at[flow] = max(soonest, self._arrives_at.get(flow, 0.0) + 1e-7)
         clock.after(at - clock.now, lambda: self._arrive(process, bodies))
 

@@ -45,7 +45,7 @@ class World:
         self.kernels: list[Kernel] = []
         self.members: dict[int, Member] = {}
         self.records: list[Record] = []
-        self.here = Site(self.clock, HERE)
+        self.here = Site(self.clock, HERE, dawdles=plan.dawdles)
         self._ids = itertools.count(1)
         self._pids = itertools.count(1000)
         self._numbers = itertools.count(1)

@@ -187,11 +187,15 @@ class Joins:
         """Ask the host at an address, whose public key must be `server`. Any thread."""
 
         def begin() -> None:
-            socket = wire.connect_to_join(self._context, address, keys, server)
-            asked = self._asked[host] = _Asked(socket, socket.get_monitor_socket(_EVENTS))
-            for each in (asked.socket, asked.monitor):
+            both = wire.connect_to_join(self._context, address, keys, server, _EVENTS)
+            self._asked[host] = _Asked(*both)
+            for each in both:
                 self._poller.register(each, zmq.POLLIN)
-            socket.send(codec.encode(question))
+            try:
+                both[0].send(codec.encode(question), zmq.NOBLOCK)
+            except zmq.Again:  # what is there has said something else by now: libzmq dials no more
+                self._end(host)
+                self._on_failed(host, OTHER_KEYS)
 
         self._do(begin)
 
