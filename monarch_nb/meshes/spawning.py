@@ -311,6 +311,9 @@ class Spawner:
             self.supervision.disown(actors)
 
         def gone() -> None:
+            # also what no agent knows: a kernel was fenced as it had it spawned
+            never = [each for each in state.processes if each not in self.proc.dead]
+            self.supervision.exited(*(Exit(each, reason=state.ended, asked=True) for each in never))
             self.supervision.disown(state)
             then()
 
