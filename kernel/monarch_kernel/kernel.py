@@ -9,11 +9,9 @@ import asyncio
 import contextlib
 import gc
 import importlib.metadata
-import signal
 import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
@@ -38,6 +36,7 @@ SWITCH_S = 0.001
 so often that Python's 5 ms add up to half a second."""
 
 _HELP = ("complete_request", "inspect_request")
+_COMMS = ("comm_open", "comm_msg", "comm_close")
 _AT_ONCE = {"interrupt_request": "_interrupt_now", "shutdown_request": "process_control"}
 
 
@@ -61,8 +60,8 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]  # untyped base
         self._status_lock = threading.Lock()
         self._busy_with: Message | None = None
         super().__init__(**kwargs)
-        stops.install()
-        self._stop_button = stops.StopButton(self.shell)
+        callbacks = (self.shell_handlers[kind] for kind in _COMMS)
+        self._stop_button = stops.StopButton(self.shell, callbacks)
         latency.delay_history(self.shell)
         self.shell.extension_manager.load_extension("monarch_nb")
 
@@ -70,6 +69,7 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]  # untyped base
         """Begin to serve, and meanwhile start what the first mesh will need."""
         sys.setswitchinterval(SWITCH_S)
         super().start()
+        self._stop_button.listen()
         gc.freeze()  # what is there by now stays; to look at it would halt a cell for 0.1 s
         latency.prepare_errors(self.shell)
         notebook.prewarm(self.shell)
@@ -127,42 +127,27 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]  # untyped base
         kept = kept_outputs_of(self.shell)
         if kept is not None:
             kept.begin(parent)
-        with self._stop_button.only_user_code():
+        with self._stop_button.one_cell():
             await super().execute_request(stream, ident, parent)
         if kept is not None:
             kept.end(parent)
 
-    @contextlib.contextmanager
-    def _cancel_on_sigint(self, future: asyncio.Future[object]) -> Iterator[None]:
+    def _cancel_on_sigint(
+        self, future: asyncio.Future[object]
+    ) -> contextlib.AbstractContextManager[None]:
         """While an `await` cell runs: wake its loop and cancel it.
 
-        ipykernel's own handler does not wake the loop, so the cell went on until the next event
-        (ipykernel #881). A loop's signal handler does, through a file descriptor, even when the
-        signal comes just before the loop begins to wait. Synchronous code of such a cell gets its
-        KeyboardInterrupt as in any cell; `run_code` stands below it and catches that.
+        ipykernel's own does not wake the loop, so the cell went on until the next event (ipykernel
+        #881). Synchronous code of such a cell gets its KeyboardInterrupt as in any cell; `run_code`
+        stands below it and catches that.
         """
-        loop = asyncio.get_running_loop()
-        raised: list[bool] = []
+        return self._stop_button.cancels(future)
 
-        def in_loop() -> None:
-            if raised:
-                raised.pop()
-            else:
-                future.cancel()
+    def pre_handler_hook(self) -> None:
+        """Have no SIGINT raise while a request is handled, unless the stop button does."""
 
-        def at_once(_: int, frame: FrameType | None) -> None:
-            if self._stop_button.hits_user_code(frame):
-                raised.append(True)
-                raise KeyboardInterrupt
-
-        before = signal.getsignal(signal.SIGINT)
-        loop.add_signal_handler(signal.SIGINT, in_loop)
-        signal.signal(signal.SIGINT, at_once)
-        try:
-            yield
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
-            signal.signal(signal.SIGINT, before)
+    def post_handler_hook(self) -> None:
+        """Keep that so: a signal between ipykernel's two handlers would end the kernel."""
 
     # --------------------------------------------------------------------- help while typing
 

@@ -2,26 +2,23 @@
 
 ipykernel has SIGINT raise KeyboardInterrupt wherever the main thread is while a request is handled.
 Between the end of a cell's code and its reply that loses the reply, and the cell looks busy for
-ever; a second press while the first is being reported is enough. And what IPython does before the
-user's code catches a KeyboardInterrupt, tells of it, and runs the cell all the same.
+ever; a second press while the first is being reported is enough. A few steps on it ends the kernel.
+And what IPython does before the user's code catches a KeyboardInterrupt, tells of it, and runs the
+cell all the same. So one handler stands all the time, and looks where the main thread is.
 """
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any, Final
 
 WAKE: Final = signal.SIGRTMIN + 1
 WAKES_S: Final = (0.005, 0.02, 0.08, 0.3)
-
-
-def install() -> None:
-    """Let a signal that does nothing end a call that blocks the main thread."""
-    signal.signal(WAKE, lambda *_: None)
 
 
 def press() -> None:
@@ -39,37 +36,68 @@ def press() -> None:
 
 
 class StopButton:
-    """Of one shell: where a press may raise, and one that waits for the user's code to begin."""
+    """Of one shell: where a press may raise, and one that waits for the user's code to begin.
 
-    def __init__(self, shell: Any) -> None:
+    `handlers` are what else runs code of the user's on the main thread: the callbacks of widgets.
+    """
+
+    def __init__(self, shell: Any, handlers: Iterable[Any]) -> None:
         cls, events = type(shell), type(shell.events)
         self._shell = shell
         self._run_code = shell.run_code
         self._shows = cls.showtraceback.__code__
         self._triggers = events.trigger.__code__  # it catches, tells, and goes on
         self._runs = {cls.run_code.__code__, cls.user_expressions.__code__, self._triggers}
+        self._handles = {each.__code__ for each in handlers}
         self._is_due = False
+        self._cancel: Callable[[], object] | None = None
         shell.run_code = self._run_unless_stopped
 
+    def listen(self) -> None:
+        """Be told of SIGINT from now on, also where the user's code has set a handler. And let a
+        signal that does nothing end a call that blocks the main thread."""
+        signal.signal(WAKE, lambda *_: None)
+        signal.signal(signal.SIGINT, self._pressed)
+
     @contextlib.contextmanager
-    def only_user_code(self) -> Iterator[None]:
-        """Let a stop raise in the user's code only; one before it stops what comes next."""
+    def one_cell(self) -> Iterator[None]:
+        """While a cell is handled: let a press before its code stop what comes next."""
         if threading.current_thread() is not threading.main_thread():
             yield  # a subshell: signals are not for it
             return
-
-        def stop(_: int, frame: FrameType | None) -> None:
-            if self.hits_user_code(frame):
-                raise KeyboardInterrupt
-
         self._is_due = False
-        before = signal.signal(signal.SIGINT, stop)
+        self.listen()
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            self.listen()
 
-    def hits_user_code(self, frame: FrameType | None) -> bool:
+    @contextlib.contextmanager
+    def cancels(self, future: asyncio.Future[object]) -> Iterator[None]:
+        """While an `await` cell runs: let a press outside the user's code cancel it.
+
+        Its loop wakes even for a signal that comes just before it begins to wait: asyncio has the
+        operating system's handler write to a file that the loop reads, whatever the signal.
+        """
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(WAKE, lambda: None)
+        self.listen()  # asyncio would have a call that blocks go on after WAKE
+        # By the loop: a task that is cancelled in its last step would be so with its result
+        self._cancel = functools.partial(loop.call_soon_threadsafe, future.cancel)
+        try:
+            yield
+        finally:
+            self._cancel = None
+
+    def _pressed(self, _: int, frame: FrameType | None) -> None:
+        if self._hits_cell(frame):
+            raise KeyboardInterrupt
+        if self._cancel is not None:
+            self._cancel()
+        if any(each.f_code in self._handles for each in _stack(frame)):
+            raise KeyboardInterrupt
+
+    def _hits_cell(self, frame: FrameType | None) -> bool:
         """Decide whether a press that came in this frame raises there, for IPython to catch it."""
         called, base = frame, frame
         while base is not None and base.f_code not in self._runs:
@@ -91,6 +119,12 @@ class StopButton:
             result.error_in_exec = stopped
         self._shell.showtraceback((KeyboardInterrupt, stopped, None))
         return True
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _is_ours(frame: FrameType | None) -> bool:

@@ -1,5 +1,8 @@
 """The stop button: the prompt is back in 0.3 s whatever the kernel does, the next cell runs."""
 
+import ast
+import time
+
 import pytest
 
 from tests.kernel.client import Cell, KernelClient
@@ -157,6 +160,55 @@ def test_a_press_after_a_cell_is_none_of_the_next(kernel):
     kernel.ok(f"{PRESS}ip.events.register('post_execute', press)")
     kernel.ok("ip.events.unregister('post_execute', press); ran = 1")
     assert kernel.ok("ran, left").shown == "(1, [])\n"
+
+
+# Right after such a call Python sees a press that came during it
+AT_AN_EXCHANGE = """
+import _signal, signal, sys
+left = [{}]
+def press(frame, event, called):
+    if event == 'c_return' and called in (_signal.signal, _signal.set_wakeup_fd):
+        left[0] -= 1
+        if left[0] == 0:
+            signal.raise_signal(signal.SIGINT)
+sys.setprofile(press)
+"""
+
+
+@pytest.mark.parametrize("code", ["1 + 1", "import asyncio; await asyncio.sleep(0, 2)"])
+def test_a_press_while_the_handlers_of_signals_change_loses_no_reply(kernel, code):
+    for count in range(1, 13):
+        kernel.ok(AT_AN_EXCHANGE.format(count))
+        for _ in range(4):  # one may be stopped before its code begins
+            assert kernel.run(code).status in ("ok", "error")
+        kernel.ok("sys.setprofile(None)")
+
+
+CALLBACK = """
+import asyncio, time, ipywidgets
+def work(_):
+    print('running')
+    time.sleep(30)
+button = ipywidgets.Button(description='work')
+button.on_click(work)
+button.model_id
+"""
+
+
+@pytest.mark.parametrize("code", ["", "await asyncio.sleep(30)"], ids=["alone", "beside a cell"])
+def test_a_callback_of_a_widget_stops_at_once(kernel, code, goal):
+    model = ast.literal_eval(kernel.ok(CALLBACK).shown)
+    cell = kernel.start(code)
+    kernel.until(lambda: cell.contents("status"))
+    data = {"method": "custom", "content": {"event": "click"}}
+    click = kernel.client.session.msg("comm_msg", {"comm_id": model, "data": data})
+    kernel.client.shell_channel.send(click)
+    kernel.until(lambda: kernel.has_come("stream", click["header"]["msg_id"]))
+    began = time.monotonic()
+    kernel.interrupt()
+    assert kernel.finish(cell).status == ("error" if code else "ok")
+    assert kernel.ok("1 + 1").shown == "2\n"
+    goal("a callback is stopped: the next cell", time.monotonic() - began, PROMPT_S)
 
 
 def test_an_interrupt_of_an_idle_kernel_is_harmless(kernel):

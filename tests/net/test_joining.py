@@ -9,9 +9,11 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import zmq
 
 from monarch_nb import Actor, endpoint, shutdown_context
 from monarch_nb.control.client import client
@@ -302,21 +304,26 @@ def test_the_thread_that_asks_hosts_may_end_while_it_is_being_woken(monkeypatch)
     joins.close()
 
 
-def test_what_is_no_worker_is_told_of_also_if_it_speaks_before_it_was_asked(monkeypatch):
-    """Between the connection and the question the thread waits for a processor."""
+@pytest.mark.parametrize(
+    "line", [b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", b"HTTP/1.1 400 Bad Request\r\n"]
+)
+@pytest.mark.parametrize("is_late", [False, True], ids=["asked at once", "asked late"])
+def test_what_is_no_worker_is_told_of_also_if_it_speaks_first(monkeypatch, is_late, line):
+    """Late: the thread that asks got no processor until libzmq had given the connection up."""
     connect, refused = wire.connect_to_join, queue.SimpleQueue[str]()
 
     def slowly(*args):
         both = connect(*args)
-        time.sleep(0.5)
+        eventually(lambda: not both[0].poll(0, zmq.POLLOUT))
         return both
 
-    monkeypatch.setattr(wire, "connect_to_join", slowly)
+    if is_late:
+        monkeypatch.setattr(wire, "connect_to_join", slowly)
     joins, keys = Joins(lambda *_: None, lambda _, why: refused.put(why)), KeyPair.new()
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as connections:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         joins.ask(2, address, keys, keys.public, Join(PROTOCOL, {}, 2, 1, ""))
-        with server.accept()[0] as connection:
-            connection.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n" * 4)
-            assert refused.get(timeout=5) == OTHER_KEYS
+        for _ in range(3):
+            connections.enter_context(server.accept()[0]).sendall(line * 4)
+        assert refused.get(timeout=5) == OTHER_KEYS
     joins.close()

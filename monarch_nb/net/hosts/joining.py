@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -35,7 +36,7 @@ from monarch_nb.net.private import read_private
 from monarch_nb.net.threads import helper_thread
 
 _REFUSED: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-_EVENTS: Final = _REFUSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+_EVENTS: Final = _REFUSED | zmq.EVENT_DISCONNECTED
 _TRIES: Final = 3  # of a handshake: one that is not answered in time may be that of a busy host
 _LOOK_S: Final = 0.5
 OTHER_KEYS: Final = (
@@ -186,18 +187,13 @@ class Joins:
     def ask(self, host: int, address: str, keys: KeyPair, server: bytes, question: Join) -> None:
         """Ask the host at an address, whose public key must be `server`. Any thread."""
 
-        def begin() -> None:
+        def dial() -> tuple[Socket, Socket]:
             both = wire.connect_to_join(self._context, address, keys, server, _EVENTS)
-            self._asked[host] = _Asked(*both)
-            for each in both:
-                self._poller.register(each, zmq.POLLIN)
-            try:
+            with suppress(zmq.Again):  # it was disconnected by now: the second socket tells so
                 both[0].send(codec.encode(question), zmq.NOBLOCK)
-            except zmq.Again:  # what is there has said something else by now: libzmq dials no more
-                self._end(host)
-                self._on_failed(host, OTHER_KEYS)
+            return both
 
-        self._do(begin)
+        self._do(lambda: self._begin(host, dial, 1))
 
     def give_up(self, host: int) -> None:
         """Wait for this host no more. Any thread."""
@@ -223,9 +219,8 @@ class Joins:
             for host, asked in list(self._asked.items()):
                 if asked.socket in ready:
                     self._answered(host, asked)
-                elif asked.monitor in ready and (why := asked.why_refused()) is not None:
-                    self._end(host)
-                    self._on_failed(host, why)
+                elif asked.monitor in ready:
+                    self._disconnected(host, asked)
             if self._wakeup in ready:
                 os.eventfd_read(self._wakeup)
             while self._todo:
@@ -235,6 +230,22 @@ class Joins:
         with self._waking:
             os.close(self._wakeup)
         wire.end_context(self._context)
+
+    def _begin(self, host: int, dial: Callable[[], tuple[Socket, Socket]], tries: int) -> None:
+        asked = self._asked[host] = _Asked(*dial(), dial, tries)
+        for each in (asked.socket, asked.monitor):
+            self._poller.register(each, zmq.POLLIN)
+
+    def _disconnected(self, host: int, asked: _Asked) -> None:
+        # libzmq itself dials nobody again whose first word makes no sense, and tells nobody so
+        refused = recv_monitor_message(asked.monitor)["event"] & _REFUSED
+        self._end(host)
+        if refused:
+            self._on_failed(host, "it does not let this key in")
+        elif asked.tries < _TRIES:
+            self._begin(host, asked.dial, asked.tries + 1)
+        else:
+            self._on_failed(host, OTHER_KEYS)
 
     def _answered(self, host: int, asked: _Asked) -> None:
         parts = asked.socket.recv_multipart()
@@ -258,25 +269,14 @@ class Joins:
             each.close(0)
 
 
-class _Asked:
-    """A host that was asked, and what the monitor of its socket has told."""
+class _Asked(NamedTuple):
+    """A host that was asked, and the socket that tells when the first is disconnected; `dial` makes
+    such a pair and asks, which was done so many times."""
 
-    def __init__(self, socket: Socket, monitor: Socket) -> None:
-        self.socket = socket
-        self.monitor = monitor
-        self._failures = 0
-
-    def why_refused(self) -> str | None:
-        """Take an event. None while there is hope: libzmq dials again."""
-        event = recv_monitor_message(self.monitor)["event"]
-        if event & _REFUSED:
-            return "it does not let this key in"
-        if event & zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            return None
-        self._failures += 1
-        if self._failures < _TRIES:
-            return None
-        return OTHER_KEYS
+    socket: Socket
+    monitor: Socket
+    dial: Callable[[], tuple[Socket, Socket]]
+    tries: int
 
 
 def offer(ticket: Ticket, host: Offer, limit_s: float) -> Taken:
