@@ -94,6 +94,16 @@ def is_ending(process: int, thread: int) -> bool:
     return bool(int(stat.rpartition(")")[2].split()[_FLAGS]) & _PF_EXITING)
 
 
+def wait_while_ending(process: int, limit_s: float) -> None:
+    """Wait so long for a process that is about to end: what it holds is given back one by one, the
+    end of a pipe maybe long before a lock. Returns at once for one that is not about to."""
+    started, deadline = started_at(process), time.monotonic() + limit_s
+    while started is not None and started_at(process) == started and is_ending(process, process):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_LOOK_AGAIN_S)
+
+
 def started_at(pid: int) -> int | None:
     """Return when a process has started, in clock ticks after this host's own start; None where
     there is none. With its number it means one process for good."""

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -103,18 +104,27 @@ BEGINNER = """
 import os, signal, subprocess, sys
 from monarch_nb.host.rundir import new_run_dir
 path = new_run_dir().path
+# What the operating system gives back one by one: the pipe to the agent, this, the lock
+os.posix_fallocate(os.memfd_create("slow to give back"), 0, 1 << 28)
 agent = [sys.executable, "-P", "-m", "monarch_nb.host.agent"]
 with open(path / "agent.log", "w") as log:
     agent = subprocess.Popen(agent, stdin=subprocess.PIPE, stdout=log, stderr=log)
 print(agent.pid, flush=True)
+sys.stdin.readline()
 os.kill(os.getpid(), signal.SIGKILL)
 """
+READS_ITS_INPUT = "0 0x0 "  # as /proc/<pid>/syscall has it
 
 
 @pytest.mark.fault
-def test_an_owner_that_dies_while_it_starts_its_agent_leaves_no_dir(tmp_path, monkeypatch):
+@pytest.mark.parametrize("waits", [False, True], ids=["starts", "waits"])
+def test_an_owner_that_dies_before_its_agent_has_begun_leaves_no_dir(tmp_path, monkeypatch, waits):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     command = [sys.executable, "-c", BEGINNER]
-    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
-    eventually(lambda: not is_running(int(said)), 10, "the agent's end")
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as owner:
+        agent = int(owner.stdout.readline())
+        call = Path(f"/proc/{agent}/syscall")
+        eventually(lambda: not waits or call.read_text().startswith(READS_ITS_INPUT))
+        owner.communicate("\n")
+    eventually(lambda: not is_running(agent), 10, "the agent's end")
     assert list(tmp_path.iterdir()) == []
