@@ -19,6 +19,7 @@ import ctypes
 import fcntl
 import os
 import resource
+import select
 import signal
 import threading
 import time
@@ -97,11 +98,15 @@ def is_ending(process: int, thread: int) -> bool:
 def wait_while_ending(process: int, limit_s: float) -> None:
     """Wait so long for a process that is about to end: what it holds is given back one by one, the
     end of a pipe maybe long before a lock. Returns at once for one that is not about to."""
-    started, deadline = started_at(process), time.monotonic() + limit_s
-    while started is not None and started_at(process) == started and is_ending(process, process):
-        if time.monotonic() > deadline:
-            return
-        time.sleep(_LOOK_AGAIN_S)
+    try:
+        ended = os.pidfd_open(process)  # of all its threads: the last one gives back
+    except ProcessLookupError:
+        return
+    try:
+        if is_ending(process, process):
+            select.select([ended], [], [], limit_s)
+    finally:
+        os.close(ended)
 
 
 def started_at(pid: int) -> int | None:
