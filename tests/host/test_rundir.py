@@ -101,9 +101,10 @@ def test_no_place_at_all_is_said(monkeypatch):
 
 
 BEGINNER = """
-import os, signal, subprocess, sys
+import os, signal, subprocess, sys, threading
 from monarch_nb.host.rundir import new_run_dir
 path = new_run_dir().path
+threading.Thread(target=threading.Event().wait, daemon=True).start()  # it may be the last to end
 # What the operating system gives back one by one: the pipe to the agent, this, the lock
 os.posix_fallocate(os.memfd_create("slow to give back"), 0, 1 << 28)
 agent = [sys.executable, "-P", "-m", "monarch_nb.host.agent"]
