@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import psutil
 
 from monarch_nb.errors import LaunchError
+from monarch_nb.host import guard
 from monarch_nb.net import wire
 from monarch_nb.net.private import check_private
 
@@ -28,6 +29,7 @@ _OWNER: Final = "owner"
 _MARKER: Final = b"monarch_nb run dir of process "
 _SOCKET_NAME_BYTES: Final = len("/") + 16 + len(wire.STREAM_SUFFIX)
 _RANDOM_BYTES: Final = 8  # of mkdtemp's
+_END_S: Final = 5.0
 _PID_DIGITS: Final = 16  # room for any process number, so that one overwrites another
 
 
@@ -107,14 +109,24 @@ def new_run_dir() -> RunDir:
 
 
 def sweep_all() -> None:
-    """Remove the run dirs of dead owners wherever this process would make one."""
+    """Remove the run dirs of dead owners wherever this process would make one.
+
+    An owner that is about to end is waited for: its end may be known before its lock is given back.
+    """
     for base in _bases():
+        for path in _dirs(base):
+            if (pid := _owner_of(path)) is not None:
+                guard.wait_while_ending(pid, _END_S)
         sweep(base)
 
 
 def sweep(base: Path) -> list[Path]:
     """Remove the run dirs in `base` whose owners are dead; returns them."""
-    return [path for path in base.glob(f"{PREFIX}*") if _is_private(path) and _remove_stale(path)]
+    return [path for path in _dirs(base) if _remove_stale(path)]
+
+
+def _dirs(base: Path) -> list[Path]:
+    return [path for path in base.glob(f"{PREFIX}*") if _is_private(path)]
 
 
 class Owner(NamedTuple):
@@ -128,9 +140,7 @@ class Owner(NamedTuple):
 def owners() -> list[Owner]:
     found: dict[int, Owner] = {}
     for base in _bases():
-        for path in base.glob(f"{PREFIX}*"):
-            if not _is_private(path) or not wire.has_debug_server(path):
-                continue
+        for path in filter(wire.has_debug_server, _dirs(base)):
             pid = _owner_of(path)
             if pid is not None and psutil.pid_exists(pid):  # an agent may hold it alone
                 found[pid] = Owner(pid, path, _command(pid))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from monarch_nb.control.batch import run_record
+from monarch_nb.host.rundir import sweep_all
 from tests.batch.terminal import (
     executed,
     notebook,
@@ -85,6 +86,7 @@ def test_a_kernel_that_dies_fails_the_run(folder):
     assert "DeadKernelError: the kernel has ended while this cell ran" in shown(
         folder / "dies.run-1.ipynb", 0
     )
+    sweep_all()  # it may have died before its agent was started: the next one to start does this
 
 
 def test_what_cells_show_is_in_the_file_while_they_run(folder):

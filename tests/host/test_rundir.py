@@ -105,8 +105,8 @@ import os, signal, subprocess, sys, threading
 from monarch_nb.host.rundir import new_run_dir
 path = new_run_dir().path
 threading.Thread(target=threading.Event().wait, daemon=True).start()  # it may be the last to end
-# What the operating system gives back one by one: the pipe to the agent, this, the lock
-os.posix_fallocate(os.memfd_create("slow to give back"), 0, 1 << 28)
+# What the operating system gives back one by one: the pipe to the agent, this slowly, the lock
+os.posix_fallocate(os.memfd_create("large"), 0, 1 << 30)
 agent = [sys.executable, "-P", "-m", "monarch_nb.host.agent"]
 with open(path / "agent.log", "w") as log:
     agent = subprocess.Popen(agent, stdin=subprocess.PIPE, stdout=log, stderr=log)

@@ -579,4 +579,25 @@ SABOTAGES: Final = (
         "",
         "tests/worker/cells/test_cells.py::test_a_reset_leaves_what_the_rank_was_given",
     ),
+    Sabotage(
+        "a press of the stop button meets a handler of ipykernel's",
+        "kernel/monarch_kernel/kernel.py",
+        "    def pre_handler_hook(self)",
+        "    def _pre_handler_hook(self)",
+        "tests/kernel/test_interrupt.py::test_a_press_while_the_handlers_of_signals_change_loses_no_reply",
+    ),
+    Sabotage(
+        "the stop button cancels an await cell, and leaves the callback beside it",
+        "kernel/monarch_kernel/stops.py",
+        "        if any(each.f_code in self._handles for each in _stack(frame)):\n",
+        "        if False:\n",
+        "tests/kernel/test_interrupt.py::test_a_callback_of_a_widget_stops_at_once",
+    ),
+    Sabotage(
+        "what was left is looked for while the owner still ends",
+        "monarch_nb/host/rundir.py",
+        "                guard.wait_while_ending(pid, _END_S)\n",
+        "                pass\n",
+        "tests/host/test_rundir.py",
+    ),
 )

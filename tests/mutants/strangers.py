@@ -106,6 +106,13 @@ STRANGERS: Final = (
         "tests/net/test_joining.py::test_a_host_with_another_version_is_told_and_so_is_the_job",
     ),
     Sabotage(
+        "what is no worker and speaks first holds up who asks",
+        "monarch_nb/net/hosts/joining.py",
+        "codec.encode(question), zmq.NOBLOCK)\n            return both",
+        "codec.encode(question))\n            return both",
+        "tests/net/test_joining.py::test_what_is_no_worker_is_told_of_also_if_it_speaks_first",
+    ),
+    Sabotage(
         "what is read of another's memory may lie outside its buffer",
         "monarch_nb/data/onesided.py",
         "if offset < 0 or size < 0 or offset + size > found.size:",

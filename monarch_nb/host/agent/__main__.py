@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final
 
 from monarch_nb.host import guard
 from monarch_nb.host.agent.zygote_client import Starter
 from monarch_nb.host.launch import AgentBoot
 
-_END_S: Final = 5.0
-
 
 def main() -> None:
-    owner = os.getppid()
     try:
         boot = AgentBoot.read(0)
         if boot.owner_pid is not None:
@@ -26,7 +22,6 @@ def main() -> None:
     except (EOFError, ProcessLookupError) as error:
         from monarch_nb.host import rundir
 
-        guard.wait_while_ending(owner, _END_S)
         rundir.sweep_all()
         raise SystemExit(str(error)) from None
     guard.adopt_orphans()

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from monarch_nb.control.jobs.status import JobStatus, Stage
+from monarch_nb.host.rundir import sweep_all
 from monarch_nb.notebook.extension import load_ipython_extension
 from tests.kernel.client import KernelClient
 from tests.notebook.conftest import FAKE
@@ -350,3 +351,5 @@ def test_the_end_of_the_kernel_leaves_nothing(end):
         else:
             getattr(client.manager, end)()
         eventually(lambda: not any(map(is_running, below)))
+    if end == "restart_kernel":
+        sweep_all()  # the second one was killed as it got ready, maybe before its agent was there
