@@ -144,10 +144,10 @@ class MonarchKernel(_IPythonKernel):  # type: ignore[misc]  # untyped base
         return self._stop_button.cancels(future)
 
     def pre_handler_hook(self) -> None:
-        """Have no SIGINT raise while a request is handled, unless the stop button does."""
+        """Leave the handler of SIGINT as it is: it is the stop button's (see `stops`)."""
 
     def post_handler_hook(self) -> None:
-        """Keep that so: a signal between ipykernel's two handlers would end the kernel."""
+        """Leave it here, too: a press between two handlers of ipykernel's would end the kernel."""
 
     # --------------------------------------------------------------------- help while typing
 

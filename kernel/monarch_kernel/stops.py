@@ -36,9 +36,11 @@ def press() -> None:
 
 
 class StopButton:
-    """Of one shell: where a press may raise, and one that waits for the user's code to begin.
+    """Decides what a press of the stop button does to a shell, by where the main thread is.
 
-    `handlers` are what else runs code of the user's on the main thread: the callbacks of widgets.
+    In the user's code it raises KeyboardInterrupt; before that code begins, it stops what comes
+    next. `handlers` are the functions of the kernel that run callbacks of widgets: there it raises,
+    too. Nowhere else does it raise.
     """
 
     def __init__(self, shell: Any, handlers: Iterable[Any]) -> None:
@@ -54,8 +56,10 @@ class StopButton:
         shell.run_code = self._run_unless_stopped
 
     def listen(self) -> None:
-        """Be told of SIGINT from now on, also where the user's code has set a handler. And let a
-        signal that does nothing end a call that blocks the main thread."""
+        """Handle SIGINT, and `WAKE`, which does nothing but end a call that blocks the main thread.
+
+        Again with each cell, as the user's code may have set a handler of its own.
+        """
         signal.signal(WAKE, lambda *_: None)
         signal.signal(signal.SIGINT, self._pressed)
 

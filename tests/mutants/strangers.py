@@ -108,8 +108,8 @@ STRANGERS: Final = (
     Sabotage(
         "what is no worker and speaks first holds up who asks",
         "monarch_nb/net/hosts/joining.py",
-        "codec.encode(question), zmq.NOBLOCK)\n            return both",
-        "codec.encode(question))\n            return both",
+        "codec.encode(question), zmq.NOBLOCK)\n            return socket, monitor",
+        "codec.encode(question))\n            return socket, monitor",
         "tests/net/test_joining.py::test_what_is_no_worker_is_told_of_also_if_it_speaks_first",
     ),
     Sabotage(

@@ -46,6 +46,7 @@ _ANOTHER_PROTOCOL: Final = (
     "who asks speaks protocol {}, who is asked {}: install one version of monarch_nb on both"
 )
 Socket = zmq.Socket[bytes]
+_Dial = Callable[[], tuple[Socket, Socket]]
 A = TypeVar("A")
 
 
@@ -188,10 +189,10 @@ class Joins:
         """Ask the host at an address, whose public key must be `server`. Any thread."""
 
         def dial() -> tuple[Socket, Socket]:
-            both = wire.connect_to_join(self._context, address, keys, server, _EVENTS)
-            with suppress(zmq.Again):  # it was disconnected by now: the second socket tells so
-                both[0].send(codec.encode(question), zmq.NOBLOCK)
-            return both
+            socket, monitor = wire.connect_to_join(self._context, address, keys, server, _EVENTS)
+            with suppress(zmq.Again):  # it was disconnected by now, as the monitor tells
+                socket.send(codec.encode(question), zmq.NOBLOCK)
+            return socket, monitor
 
         self._do(lambda: self._begin(host, dial, 1))
 
@@ -231,7 +232,7 @@ class Joins:
             os.close(self._wakeup)
         wire.end_context(self._context)
 
-    def _begin(self, host: int, dial: Callable[[], tuple[Socket, Socket]], tries: int) -> None:
+    def _begin(self, host: int, dial: _Dial, tries: int) -> None:
         asked = self._asked[host] = _Asked(*dial(), dial, tries)
         for each in (asked.socket, asked.monitor):
             self._poller.register(each, zmq.POLLIN)
@@ -270,12 +271,12 @@ class Joins:
 
 
 class _Asked(NamedTuple):
-    """A host that was asked, and the socket that tells when the first is disconnected; `dial` makes
-    such a pair and asks, which was done so many times."""
+    """A host that was asked over `socket`; `monitor` tells when that is disconnected. `dial` asks
+    over a new pair of them; this one is the result of try number `tries`."""
 
     socket: Socket
     monitor: Socket
-    dial: Callable[[], tuple[Socket, Socket]]
+    dial: _Dial
     tries: int
 
 
